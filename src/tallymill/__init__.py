@@ -1,0 +1,3 @@
+"""tallymill scores counting benchmarks at the scale of ten million images."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,54 @@
+"""The errors that tallymill raises for a user to act on. Everything else is a defect of ours."""
+
+from __future__ import annotations
+
+
+class TallymillError(Exception):
+    """Something the user can mend.
+
+    The message names the file, row and value; ``hint`` says what to do; ``retryable`` is true when the same call
+    may succeed later (a server that was busy, say).
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default reduction drops keyword arguments, and these errors cross process boundaries.
+        return _rebuild, (type(self), self.message, self.hint, self.retryable)
+
+
+def _rebuild(kind: type[TallymillError], message: str, hint: str | None, retryable: bool) -> TallymillError:
+    return kind(message, hint=hint, retryable=retryable)
+
+
+class UsageError(TallymillError):
+    """A flag, argument or setting that makes no sense as given (exit code 2)."""
+
+
+class ManifestError(TallymillError):
+    """A manifest or prompt file with faults; the message lists them by file, line and column."""
+
+
+class ImageError(TallymillError):
+    """One image that cannot be read; it becomes an error row and never ends a shard."""
+
+
+class ModelError(TallymillError):
+    """A model that cannot be fetched, converted, checked or run."""
+
+
+class RunError(TallymillError):
+    """A RUN folder that cannot be continued or read as asked."""
+
+
+class MissingExtraError(TallymillError):
+    """An optional package that is not installed; the hint names the extra that brings it."""
+
+    @classmethod
+    def of(cls, package: str, extra: str) -> MissingExtraError:
+        """Name the package that is missing and the extra that installs it."""
+        return cls(f"the package {package!r} is not installed", hint=f"pip install 'tallymill[{extra}]'")
