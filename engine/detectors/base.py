@@ -1,0 +1,80 @@
+"""What a detector is: a spec, a way to prepare pixels, and a way to read the model's outputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.sessions.base import Array, Session
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorSpec:
+    """What a detector needs and promises; everything here is written into ``run.json``.
+
+    ``labels[k]`` names class k of the score output; ``synonyms`` maps other names of a category to its label.
+    ``batch`` is the most windows one call of the model takes (1 for a model whose shapes are fixed).
+    ``query_cap`` is the most boxes the detector can return for one window, or None when nothing caps them.
+    """
+
+    name: str
+    family: str
+    labels: tuple[str, ...]
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 1
+    query_cap: int | None = None
+    needs_pixels: bool = True
+
+    def class_of(self, category: str) -> int | None:
+        """Index into ``labels`` of the class that answers for a category (exact, then synonym), or None."""
+        label = category if category in self.labels else self.synonyms.get(category)
+        return None if label is None else self.labels.index(label)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Raw boxes of one window: boxes float32 [P, 4] xyxy in window pixels, scores float32 [P] in [0, 1].
+
+    ``request`` int64 [P] is the position in the ``classes`` that were asked for, not the class itself.
+    """
+
+    boxes: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    request: NDArray[np.int64]
+
+
+class Detector(ABC):
+    """One model behind three steps: preprocess, run (the session's), decode."""
+
+    spec: DetectorSpec
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @abstractmethod
+    def preprocess(self, window: NDArray[np.uint8]) -> Array:
+        """RGB uint8 [H, W, 3] -> the model's input for one window, without the batch axis."""
+
+    @abstractmethod
+    def run(self, batch: Array) -> dict[str, Array]:
+        """Preprocessed windows [B, ...], B <= ``spec.batch`` -> the model's named outputs."""
+
+    @abstractmethod
+    def decode(
+        self,
+        outputs: Mapping[str, Array],
+        index: int,
+        size: tuple[int, int],
+        classes: NDArray[np.int64],
+        floor: float,
+    ) -> Candidates:
+        """Boxes of the asked ``classes`` int64 [C] with score >= ``floor`` in window ``index`` of a batch.
+
+        ``size`` is (height, width) of the window in pixels, before preprocessing. Order is the model's own (its
+        cell or anchor order within a class, classes in the order asked), so that NMS breaks ties the same way
+        however windows were batched. Raises ``ModelError`` when a score of an asked class is not finite.
+        """
