@@ -1,0 +1,191 @@
+import math
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from tallymill.engine.numbench.calibration import (
+    brier_score,
+    expected_calibration_error,
+    fit_temperature,
+    label_proposals,
+    negative_log_likelihood,
+    reliability,
+    temper,
+)
+from tallymill.errors import MissingExtraError, UsageError
+
+
+def simulated(tau: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences whose labels are true with probability sigmoid(logit(p) / tau)."""
+    rng = np.random.default_rng(seed)
+    p = rng.uniform(0.05, 0.99, n).astype(np.float32)
+    z = np.log(p.astype(np.float64) / (1 - p.astype(np.float64)))
+    return p, rng.random(n) < 1 / (1 + np.exp(-z / tau))
+
+
+@pytest.mark.parametrize("tau", [0.6, 1.0, 1.42, 3.0])
+def test_a_known_temperature_is_recovered(tau: float) -> None:
+    p, y = simulated(tau, 60_000)
+    fit = fit_temperature(p, y)
+    assert fit.identifiable
+    assert fit.tau == pytest.approx(tau, rel=0.04)
+    assert fit.tau == round(fit.tau, 4)
+    assert fit.proposals == 60_000
+    assert fit.positives == int(y.sum())
+    assert fit.nll_after <= fit.nll_before
+    if tau != 1.0:
+        assert fit.ece_after < fit.ece_before
+        assert fit.brier_after < fit.brier_before
+
+
+def test_the_fit_is_a_minimum_to_four_decimals() -> None:
+    p, y = simulated(1.42, 500, seed=3)
+    tau = fit_temperature(p, y).tau
+    here = negative_log_likelihood(p, y, tau)
+    assert here <= negative_log_likelihood(p, y, tau - 2e-3)
+    assert here <= negative_log_likelihood(p, y, tau + 2e-3)
+
+
+def test_a_case_with_a_closed_form() -> None:
+    # Three quarters of the proposals at .8 are true, and a quarter of those at .2: sigma(log(4)/tau) = 3/4.
+    p = [0.8] * 4 + [0.2] * 4
+    y = [True, True, True, False, False, False, False, True]
+    assert fit_temperature(p, y).tau == round(math.log(4) / math.log(3), 4)
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_labels_of_one_kind_leave_tau_at_one(label: bool) -> None:
+    fit = fit_temperature([0.3, 0.9], [label, label])
+    assert (fit.tau, fit.identifiable, fit.positives) == (1.0, False, 2 * label)
+    assert fit.nll_before == fit.nll_after
+
+
+def test_no_proposals_at_all() -> None:
+    fit = fit_temperature([], [])
+    assert (fit.tau, fit.identifiable, fit.proposals) == (1.0, False, 0)
+    assert math.isnan(fit.nll_before)
+    assert math.isnan(fit.ece_after)
+    assert math.isnan(fit.brier_after)
+
+
+def test_confidences_of_zero_and_one_are_clipped() -> None:
+    assert negative_log_likelihood([1.0], [False]) == pytest.approx(-math.log(1e-7), rel=1e-9)
+    assert negative_log_likelihood([0.0], [True]) == pytest.approx(-math.log(1e-7), rel=1e-9)
+    assert negative_log_likelihood([1e-9], [True]) == negative_log_likelihood([0.0], [True])
+    fit = fit_temperature([1.0, 0.0, 0.9, 0.2], [False, True, True, False])
+    assert math.isfinite(fit.nll_after)
+    assert 0.05 <= fit.tau <= 20
+
+
+def test_the_bounds_hold() -> None:
+    separable = fit_temperature([0.9, 0.8, 0.2, 0.1], [True, True, False, False])
+    assert separable.tau == pytest.approx(0.05, abs=1e-3)
+    inverted = fit_temperature([0.9, 0.8, 0.2, 0.1], [False, False, True, True])
+    assert inverted.tau == pytest.approx(20, abs=1e-3)
+
+
+def test_nll_by_hand() -> None:
+    expected = -(math.log(0.9) + math.log(0.75)) / 2
+    assert negative_log_likelihood([0.9, 0.25], [True, False]) == pytest.approx(expected, rel=1e-12)
+    rho = 1 / (1 + math.exp(-math.log(9) / 2))
+    assert negative_log_likelihood([0.9], [True], tau=2.0) == pytest.approx(-math.log(rho), rel=1e-12)
+
+
+def test_brier_by_hand() -> None:
+    assert brier_score([0.5, 1.0, 0.0], [True, False, False]) == pytest.approx((0.25 + 1.0) / 3)
+
+
+def test_ece_by_hand() -> None:
+    # Four bins. (0,.25]: .125, .25 with one true -> |.1875-.5|; (.5,.75]: .75 true -> |.75-1|; (.75,1]: 1 false -> 1.
+    p = [0.125, 0.25, 0.75, 1.0]
+    y = [False, True, True, False]
+    assert expected_calibration_error(p, y, bins=4) == pytest.approx((2 * 0.3125 + 0.25 + 1.0) / 4, rel=1e-12)
+
+
+def test_a_confidence_on_an_edge_belongs_to_the_left_bin() -> None:
+    counts = [row.count for row in reliability([0.0, 0.25, np.nextafter(0.25, 1), 0.5, 1.0], [False] * 5, bins=4)]
+    assert counts == [2, 2, 0, 1]
+    fifteen = reliability([6 / 15, np.nextafter(6 / 15, 1)], [True, True])
+    assert [k for k, row in enumerate(fifteen) if row.count] == [5, 6]
+
+
+def test_fifteen_bins_cover_the_unit_interval() -> None:
+    rows = reliability([], [])
+    assert len(rows) == 15
+    assert (rows[0].low, rows[-1].high) == (0.0, 1.0)
+    assert all(a.high == b.low for a, b in pairwise(rows))
+
+
+def test_temper_is_equation_six() -> None:
+    p = np.array([0.0, 0.05, 0.5, 0.9, 1.0], dtype=np.float32)
+    rho = temper(p, 1.42)
+    assert rho.dtype == np.float32
+    assert (rho[0], rho[2], rho[4]) == (0.0, 0.5, 1.0)
+    q = float(p[3])
+    assert rho[3] == np.float32(1 / (1 + math.exp(-math.log(q / (1 - q)) / 1.42)))
+
+
+def label(
+    boxes: list[list[float]], p: list[float], target: list[int], truth: list[list[float]], of: list[int]
+) -> list[bool]:
+    return label_proposals(boxes, p, target, truth, of).tolist()
+
+
+A, B = [0.0, 0.0, 10.0, 10.0], [20.0, 0.0, 30.0, 10.0]
+
+
+def test_of_two_proposals_on_one_truth_the_surer_wins() -> None:
+    assert label([A, A], [0.4, 0.6], [0, 0], [A], [0]) == [False, True]
+
+
+def test_ties_go_to_the_first_stored() -> None:
+    assert label([A, A], [0.5, 0.5], [0, 0], [A], [0]) == [True, False]
+
+
+def test_another_target_never_matches() -> None:
+    assert label([A, B], [0.9, 0.9], [1, 1], [A, B], [0, 1]) == [False, True]
+
+
+def test_a_proposal_takes_the_truth_it_overlaps_most() -> None:
+    near, nearer = [0.0, 0.0, 10.0, 12.0], [0.0, 0.0, 10.0, 11.0]
+    # The sure one takes `nearer`; the second, equal to it in place, is left `near`, and a third finds nothing.
+    assert label([A, A, A], [0.9, 0.8, 0.7], [0, 0, 0], [near, nearer], [0, 0]) == [True, True, False]
+    # Greedy, not optimal: the sure proposal takes the only truth that the other could have had.
+    wide = [0.0, 0.0, 10.0, 16.0]
+    assert label([A, [0.0, 0.0, 10.0, 5.0]], [0.9, 0.8], [0, 0], [A, wide], [0, 0]) == [True, False]
+
+
+def test_iou_of_exactly_a_half_is_enough() -> None:
+    half, less = [0.0, 0.0, 10.0, 5.0], [0.0, 0.0, 10.0, 4.99]
+    assert label([half], [0.9], [0], [A], [0]) == [True]
+    assert label([less], [0.9], [0], [A], [0]) == [False]
+
+
+def test_no_truth_no_proposals_and_degenerate_boxes() -> None:
+    assert label([A], [0.9], [0], [], []) == [False]
+    assert label([], [], [], [A], [0]) == []
+    point = [5.0, 5.0, 5.0, 5.0]
+    assert label([point], [0.9], [0], [point], [0]) == [False]
+
+
+def test_lengths_that_differ_are_refused() -> None:
+    with pytest.raises(UsageError, match="lengths differ"):
+        label_proposals([A], [0.1, 0.2], [0], [A], [0])
+    with pytest.raises(UsageError, match="2 confidences but 1 labels"):
+        fit_temperature([0.1, 0.2], [True])
+
+
+@pytest.mark.parametrize("bad", [math.nan, -0.1, 1.5])
+def test_confidences_outside_the_unit_interval_are_refused(bad: float) -> None:
+    with pytest.raises(UsageError, match="position 1"):
+        fit_temperature([0.5, bad], [True, False])
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(MissingExtraError) as caught:
+        fit_temperature([0.5, 0.6], [True, False])
+    assert caught.value.hint == "pip install 'tallymill[demo]'"
