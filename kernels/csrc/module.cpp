@@ -1,4 +1,8 @@
 // The native module: one bind_* function an operation, each defined beside its kernel.
-#include <nanobind/nanobind.h>
+#include "bind.h"
 
-NB_MODULE(_native, m) { m.doc() = "Compiled kernels of tallymill (arrays in, arrays out)."; }
+NB_MODULE(_native, m) {
+  m.doc() = "Compiled kernels of tallymill (arrays in, arrays out).";
+  tallymill::bind_nms(m);
+  tallymill::bind_count(m);
+}

@@ -1,0 +1,36 @@
+# The compiled module takes only NumPy arrays that the public functions have checked; outputs are filled in place.
+import numpy as np
+from numpy.typing import NDArray
+
+def nms(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    iou_threshold: float,
+    threads: int,
+    indices: NDArray[np.int64],
+    kept_offsets: NDArray[np.int64],
+) -> int: ...
+def nms_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32], usable: NDArray[np.bool_]) -> None: ...
+def count_calibrate(confidence: NDArray[np.float32], tau: float, rho: NDArray[np.float32]) -> None: ...
+def count_accumulate(
+    confidence: NDArray[np.float32],
+    target: NDArray[np.uint8],
+    item_offsets: NDArray[np.int64],
+    target_offsets: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    tau: float,
+    soft: NDArray[np.float64],
+    hard: NDArray[np.int64],
+) -> None: ...
+def count_score(
+    soft: NDArray[np.float64],
+    hard: NDArray[np.int64],
+    covering: NDArray[np.uint8],
+    requested: NDArray[np.uint16],
+    target_offsets: NDArray[np.int64],
+    soft_count: NDArray[np.float64],
+    hard_count: NDArray[np.float64],
+    cw_nps: NDArray[np.float64],
+    b_nps: NDArray[np.float64],
+) -> None: ...

@@ -1,0 +1,96 @@
+"""What the operations share: checked array arguments, and the choice of an implementation.
+
+Every check is one vectorised pass at most, because the public functions are also called for single images.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.errors import UsageError
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+IMPLEMENTATIONS = ("auto", "cpu", "reference", "gpu")
+DEVICES = ("cpu", "cuda")
+
+
+def choose(operation: str, impl: str, device: str) -> str:
+    """Return the implementation that ``impl`` stands for, without looking at the machine.
+
+    ``auto`` is ``cpu`` on either device while no GPU kernel exists. A named implementation is returned as it is or
+    refused with :class:`UsageError`; it is never replaced by another.
+    """
+    if device not in DEVICES:
+        raise UsageError(f"{operation}: unknown device {device!r}", hint=f"one of: {', '.join(DEVICES)}")
+    if impl == "gpu":
+        raise UsageError(
+            f"{operation}: this build has no GPU implementation", hint="use impl='auto', 'cpu' or 'reference'"
+        )
+    if impl not in IMPLEMENTATIONS:
+        names = ", ".join(IMPLEMENTATIONS)
+        raise UsageError(f"{operation}: unknown implementation {impl!r}", hint=f"one of: {names}")
+    return "cpu" if impl == "auto" else impl
+
+
+def array(name: str, value: object, dtype: type[_Scalar], *shape: int | None) -> NDArray[_Scalar]:
+    """Return ``value`` as a C-contiguous array, copied only when it is strided or misaligned.
+
+    ``shape`` gives the wanted length of each dimension, None where any length will do. A wrong type or dtype is a
+    TypeError and a wrong shape a ValueError; both name the argument, what was wanted and what was given.
+    """
+    checked = _typed(name, value, dtype, shape)
+    flags = checked.flags
+    if flags.c_contiguous and flags.aligned:
+        return checked
+    return np.array(checked, order="C")
+
+
+def output(name: str, value: object, dtype: type[_Scalar], *shape: int | None) -> NDArray[_Scalar]:
+    """Return ``value``, which is written in place: a copy would lose the result, so a strided array is refused."""
+    checked = _typed(name, value, dtype, shape)
+    if not checked.flags.carray:
+        raise ValueError(f"{name}: wanted a C-contiguous, aligned, writable array, because it is changed in place")
+    return checked
+
+
+def offsets(name: str, value: object, end: int, what: str) -> NDArray[np.int64]:
+    """Return ``value`` as the offsets of ragged segments: from 0, never falling, up to ``end`` (the number of
+    ``what``).
+    """
+    checked = array(name, value, np.int64, None)
+    if checked.size == 0 or checked[0] != 0:
+        got = "no entries" if checked.size == 0 else str(checked[0])
+        raise ValueError(f"{name}: wanted offsets that start at 0, got {got}")
+    if checked[-1] != end:
+        raise ValueError(f"{name}: wanted offsets that end at the number of {what}, {end}, got {checked[-1]}")
+    rising = checked[1:] >= checked[:-1]
+    if not rising.all():
+        at = int(rising.argmin())
+        raise ValueError(f"{name}: wanted offsets that never fall, got {checked[at]}, {checked[at + 1]} at {at}")
+    return checked
+
+
+def within(name: str, values: NDArray[Any], low: float, high: float, interval: str) -> None:
+    """Refuse values outside ``low`` to ``high``, ends included; NaN is outside."""
+    # min and max carry NaN along, and no comparison with NaN holds.
+    if values.size == 0 or (values.min() >= low and values.max() <= high):
+        return
+    at = int(np.argmin((values >= low) & (values <= high)))
+    raise ValueError(f"{name}: wanted values in {interval}, got {values[at]} at {at}")
+
+
+def _typed(name: str, value: object, dtype: type[_Scalar], shape: tuple[int | None, ...]) -> NDArray[_Scalar]:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name}: wanted a NumPy array of {dtype.__name__}, got {type(value).__name__}")
+    if value.dtype != dtype:
+        raise TypeError(f"{name}: wanted dtype {dtype.__name__}, got {value.dtype}")
+    if value.ndim != len(shape) or any(
+        want is not None and want != got for want, got in zip(shape, value.shape, strict=True)
+    ):
+        wanted = ", ".join("any" if want is None else str(want) for want in shape)
+        raise ValueError(f"{name}: wanted shape [{wanted}], got {list(value.shape)}")
+    return value

@@ -1,0 +1,141 @@
+"""Counting and scoring: from one detector's retained boxes to cw-NPS and b-NPS (equations 5 to 8)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.kernels import arguments
+from tallymill.kernels.count import cpu, reference
+
+
+class Scores(NamedTuple):
+    """``soft_count`` and ``hard_count`` float64 [T], objects per detector; ``cw_nps`` and ``b_nps`` float64 [I]."""
+
+    soft_count: NDArray[np.float64]
+    hard_count: NDArray[np.float64]
+    cw_nps: NDArray[np.float64]
+    b_nps: NDArray[np.float64]
+
+
+def select(impl: str, device: str = "cpu") -> str:
+    """Name the implementation that runs for ``impl`` (auto, cpu, reference, gpu); UsageError when there is none."""
+    return arguments.choose("count", impl, device)
+
+
+def calibrate(confidence: NDArray[Any], tau: float, *, impl: str = "auto") -> NDArray[np.float32]:
+    """Return calibrated confidences, float32 [P]: sigmoid(logit(p) / tau), equation 6.
+
+    ``confidence`` float32 [P] in [0, 1], ``tau`` a finite temperature above 0. Evaluated in float64 and rounded once,
+    which makes every implementation equal to the bit for p of at least 0.05; 0 and 1 map to themselves.
+    """
+    chosen = select(impl)
+    confidence = _confidence(confidence)
+    run = cpu.calibrate if chosen == "cpu" else reference.calibrate
+    return run(confidence, _temperature(tau))
+
+
+def threshold(requested: NDArray[Any]) -> NDArray[np.float64]:
+    """Return T(n), float64 [T], the least calibrated confidence that counts when n are requested (equation 7).
+
+    ``requested`` uint16 [T], 1 or more. 0.7 up to 3, 0.3 from 10, and between them 0.7 - 0.4*(n-3)/7.
+    """
+    return reference.threshold(_requested(requested, None))
+
+
+def accumulate(
+    confidence: NDArray[Any],
+    target: NDArray[Any],
+    item_offsets: NDArray[Any],
+    target_offsets: NDArray[Any],
+    thresholds: NDArray[Any],
+    tau: float,
+    soft: NDArray[np.float64],
+    hard: NDArray[np.int64],
+    *,
+    impl: str = "auto",
+) -> None:
+    """Add one detector's retained boxes to the counts of the requested categories, in place and in stored order.
+
+    ``confidence`` float32 [P], raw, in [0, 1]; ``target`` uint8 [P], the place of the category among its item's
+    targets; ``item_offsets`` int64 [I+1] into the boxes; ``target_offsets`` int64 [I+1] into the targets;
+    ``thresholds`` float64 [T] of :func:`threshold`. ``soft`` float64 [T] gains the calibrated confidence where it is
+    at least the threshold, ``hard`` int64 [T] gains 1 where the raw confidence is at least 0.5. Called once a
+    detector, in the order of the ensemble, so that sums are in stored order. After an error nothing was added.
+    """
+    chosen = select(impl)
+    confidence = _confidence(confidence)
+    target = arguments.array("target", target, np.uint8, len(confidence))
+    item_offsets = arguments.offsets("item_offsets", item_offsets, len(confidence), "boxes")
+    thresholds = arguments.array("thresholds", thresholds, np.float64, None)
+    arguments.within("thresholds", thresholds, 0.0, 1.0, "[0, 1]")
+    target_offsets = arguments.offsets("target_offsets", target_offsets, len(thresholds), "targets")
+    soft = arguments.output("soft", soft, np.float64, len(thresholds))
+    hard = arguments.output("hard", hard, np.int64, len(thresholds))
+    _check_targets(target, item_offsets, target_offsets)
+    run = cpu.accumulate if chosen == "cpu" else reference.accumulate
+    run(confidence, target, item_offsets, target_offsets, thresholds, _temperature(tau), soft, hard)
+
+
+def score(
+    soft: NDArray[Any],
+    hard: NDArray[Any],
+    covering: NDArray[Any],
+    requested: NDArray[Any],
+    target_offsets: NDArray[Any],
+    *,
+    impl: str = "auto",
+) -> Scores:
+    """Turn sums over the ensemble into counts per detector and into cw-NPS (equation 8) and b-NPS (equation 5).
+
+    ``soft`` float64 [T] and ``hard`` int64 [T] of :func:`accumulate`; ``covering`` uint8 [T], D, the detectors that
+    know the category; ``requested`` uint16 [T], 1 or more; ``target_offsets`` int64 [I+1]. An item's score is
+    max(0, 1 - (e1 + ... + ek)/k) with e = |n^ - n|/n in target order, float64, equal to the bit in every
+    implementation. NaN stands for "not scored": the counts where D is 0, the scores of an item that has such a target
+    or has none at all.
+    """
+    chosen = select(impl)
+    soft = arguments.array("soft", soft, np.float64, None)
+    arguments.within("soft", soft, 0.0, np.finfo(np.float64).max, "[0, inf)")
+    hard = arguments.array("hard", hard, np.int64, len(soft))
+    arguments.within("hard", hard, 0, np.iinfo(np.int64).max, "[0, 2^63)")
+    covering = arguments.array("covering", covering, np.uint8, len(soft))
+    requested = _requested(requested, len(soft))
+    target_offsets = arguments.offsets("target_offsets", target_offsets, len(soft), "targets")
+    run = cpu.score if chosen == "cpu" else reference.score
+    return Scores(*run(soft, hard, covering, requested, target_offsets))
+
+
+def _confidence(value: NDArray[Any]) -> NDArray[np.float32]:
+    confidence = arguments.array("confidence", value, np.float32, None)
+    arguments.within("confidence", confidence, 0.0, 1.0, "[0, 1]")
+    return confidence
+
+
+def _temperature(tau: float) -> float:
+    if not 0.0 < tau < np.inf:
+        raise ValueError(f"tau: wanted a finite number above 0, got {tau}")
+    return float(tau)
+
+
+def _requested(value: NDArray[Any], length: int | None) -> NDArray[np.uint16]:
+    requested = arguments.array("requested", value, np.uint16, length)
+    if not requested.all():
+        raise ValueError(f"requested: wanted counts of at least 1, got 0 at {int(requested.argmin())}")
+    return requested
+
+
+def _check_targets(
+    target: NDArray[np.uint8], item_offsets: NDArray[np.int64], target_offsets: NDArray[np.int64]
+) -> None:
+    if len(item_offsets) != len(target_offsets):
+        raise ValueError(
+            f"target_offsets: wanted as many items as item_offsets, {len(item_offsets) - 1}, "
+            f"got {len(target_offsets) - 1}"
+        )
+    limits = np.repeat(np.diff(target_offsets), np.diff(item_offsets))
+    if not (inside := target < limits).all():
+        at = int(inside.argmin())
+        raise ValueError(f"target: box {at} names target {target[at]} of an item that has {limits[at]}")

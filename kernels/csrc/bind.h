@@ -1,0 +1,20 @@
+// Declares the bind_* functions that module.cpp calls, and the array types that they take.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+
+namespace tallymill {
+
+// Arrays arrive checked by Python: NumPy arrays, C-contiguous, of exactly this type. Const means read only.
+template <typename T>
+using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+template <typename T>
+using Boxes = nanobind::ndarray<T, nanobind::shape<-1, 4>, nanobind::c_contig, nanobind::device::cpu>;
+
+void bind_nms(nanobind::module_& m);
+void bind_count(nanobind::module_& m);
+
+}  // namespace tallymill

@@ -1,0 +1,54 @@
+"""Suppression from its definition, in NumPy: the oracle that every other implementation must equal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Boxes = NDArray[np.float32]
+
+
+def valid(boxes: Boxes, scores: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Bool [N]: finite throughout, and wider and higher than nothing."""
+    finite = np.isfinite(boxes).all(axis=1) & np.isfinite(scores)
+    return finite & (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+
+
+def iou(box: Boxes, others: Boxes) -> Boxes:
+    """Intersection over union of one box [4] with each of ``others`` [M, 4], float32 throughout."""
+    width = np.maximum(0, np.minimum(box[2], others[:, 2]) - np.maximum(box[0], others[:, 0]))
+    height = np.maximum(0, np.minimum(box[3], others[:, 3]) - np.maximum(box[1], others[:, 1]))
+    area = (box[2] - box[0]) * (box[3] - box[1])
+    areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
+    intersection = width * height
+    # An area beyond float32 makes this NaN, which exceeds no threshold.
+    return np.asarray(intersection / (area + areas - intersection), np.float32)
+
+
+def nms(
+    boxes: Boxes,
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    iou_threshold: float,
+    threads: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Go through each segment by falling score and keep what overlaps nothing that was kept before."""
+    del threads  # part of the shared signature
+    indices: list[int] = []
+    ends = [0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            indices += keep(boxes, sorted(range(start, stop), key=lambda i: (-scores[i], i)), iou_threshold)
+            ends.append(len(indices))
+    return np.array(indices, np.int64), np.array(ends, np.int64)
+
+
+def keep(boxes: Boxes, order: list[int], iou_threshold: float) -> list[int]:
+    """Return those of ``order`` whose IoU with every earlier one that is kept is at most the threshold."""
+    kept: list[int] = []
+    for candidate in order:
+        # NumPy would round the threshold to float32; the comparison is defined in float64.
+        overlap = iou(boxes[candidate], boxes[kept]).astype(np.float64)
+        if not (overlap > iou_threshold).any():
+            kept.append(candidate)
+    return kept
