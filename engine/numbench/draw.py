@@ -55,7 +55,7 @@ def draw_boxes(
         kept = layer.boxes[layer.confidence >= threshold]
         for box in kept:
             _outline(pen, box, strip, (width, height), colour, line)
-        left = _legend(pen, left, strip, text, f"{layer.name}: {len(kept)} at >= {threshold:g}", colour, font)
+        left = _legend(pen, left, strip, text, f"{layer.name}: {len(kept)} boxes", colour, font)
     return page
 
 
