@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tallymill.errors import MissingExtraError, UsageError
+from tallymill.kernels.count import calibrate
 
 TAU_BOUNDS = (0.05, 20.0)
 CLIP = 1e-7
@@ -54,14 +55,14 @@ def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
     ``confidence`` float [P] in [0, 1] and ``label`` bool [P] describe the proposals of one detector after NMS.
     Minimises the mean negative log likelihood over tau in [0.05, 20], p clipped to [1e-7, 1 - 1e-7]; tau is rounded
     to four decimals and the measures "after" are those of the rounded tau. NLL takes the clipped confidences, ECE
-    and Brier the ones that scores use (``temper``). Raises ``UsageError`` when lengths differ or a confidence lies
+    and Brier the ones that scores use (equation 6). Raises ``UsageError`` when lengths differ or a confidence lies
     outside [0, 1], ``MissingExtraError`` without scipy.
     """
     p, y = _checked(confidence, label)
     positives = int(y.sum())
     identifiable = 0 < positives < y.size
     tau = _argmin(lambda t: negative_log_likelihood(p, y, t)) if identifiable else 1.0
-    rho = temper(p, tau)
+    rho = calibrate(p.astype(np.float32), tau)
     return Calibration(
         tau=tau,
         identifiable=identifiable,
@@ -110,17 +111,6 @@ def label_proposals(
             label[i] = True
             free[best] = False
     return label
-
-
-def temper(confidence: ArrayLike, tau: float) -> NDArray[np.float32]:
-    """Equation 6: float32 [P] calibrated confidences, computed in float64 and rounded once; 0 and 1 stay."""
-    stored = np.asarray(confidence, dtype=np.float32)
-    p = stored.astype(np.float64)
-    inside = (p > 0.0) & (p < 1.0)
-    logit = np.log(p[inside] / (1.0 - p[inside]))
-    rho = stored.copy()
-    rho[inside] = (1.0 / (1.0 + np.exp(-logit / tau))).astype(np.float32)
-    return rho
 
 
 def negative_log_likelihood(confidence: ArrayLike, label: ArrayLike, tau: float = 1.0) -> float:
