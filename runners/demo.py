@@ -1,0 +1,339 @@
+"""The demo: a small labelled sweep over real photographs, with what came out of it as tables and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from PIL import Image
+from rich.table import Table
+
+import tallymill
+from tallymill.engine.ensemble import load_ensemble
+from tallymill.engine.numbench.calibration import Calibration, fit_temperature, label_proposals, temper
+from tallymill.engine.numbench.draw import BoxLayer, draw_boxes
+from tallymill.engine.numbench.scores import SCORED, ScorePlan
+from tallymill.engine.proposals import OK
+from tallymill.engine.settings import Settings
+from tallymill.errors import RunError, UsageError
+from tallymill.kernels.count import threshold
+from tallymill.runners.collages import MOST_IMAGES, CollageSet, make_collages
+
+IMAGES = 64
+# One picture of each kind is drawn with its boxes: few, many at random, and as many as there are in a grid.
+PICTURED = (("1-25", "random"), ("26-50", "random"), ("51-75", "grid"))
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CountRow:
+    """Means over the images of one count range and layout.
+
+    ``requested``, ``visible`` (objects seen by 30 % or more) and ``soft`` (n^) are means a target, over scored images.
+    """
+
+    count_range: str
+    layout: str
+    images: int
+    not_scored: int
+    requested: float
+    visible: float
+    soft: float
+    cw_nps: float
+    b_nps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A detector's fitted temperature, and the one it was scored again with: the shipped one if the fit is no use."""
+
+    detector: str
+    calibration: Calibration
+    tau_used: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo found, and where it lies."""
+
+    out: Path
+    rows: tuple[CountRow, ...]
+    rescored: tuple[CountRow, ...]
+    fits: tuple[Fit, ...]
+    pictures: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The visible objects of one image: target int64 [G] and boxes float64 [G, 4] xyxy."""
+
+    target: NDArray[np.int64]
+    boxes: NDArray[np.float64]
+
+
+def run_demo(
+    out: Path,
+    *,
+    workers: int | None = None,
+    ensemble: str = "coco-cpu",
+    images: int | None = None,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> DemoResult:
+    """Make collages, sweep them, fit temperatures on a part of their own, score again, and draw three pictures.
+
+    ``images`` in all (64 when None, 4 to 70), a quarter of them for calibration. Everything lies under ``out``:
+    the collages with manifests and truth, ``run``, ``calibration`` and ``rescored`` (RUN folders), ``pictures``, and
+    ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step.
+    """
+    say = tell or _quiet
+    scored, calibration = _split(IMAGES if images is None else images)
+    taus = {detector.name: detector.tau for detector in load_ensemble(ensemble).detectors}
+    say(f"drawing {scored} collages to score and {calibration} to calibrate with")
+    collages = make_collages(out, seed=seed, scored=scored, calibration=calibration)
+    truth = read_truth(collages.truth)
+    say(f"scoring {scored} images with {', '.join(taus)}")
+    tallymill.sweep(collages.score, out / "run", ensemble=ensemble, workers=workers)
+    say(f"finding the boxes of {calibration} images to calibrate with")
+    tallymill.sweep(collages.calibration, out / "calibration", ensemble=ensemble, workers=workers)
+    scores = tallymill.load(out / "run").scores
+    require_disjoint(scores, tallymill.load(out / "calibration").scores)
+    fits = fit_detectors({d: tallymill.load(out / "calibration").proposals(d) for d in taus}, truth, taus)
+    say("scoring again with the fitted temperatures")
+    tallymill.rescore(out / "run", out=out / "rescored", tau={fit.detector: fit.tau_used for fit in fits})
+    proposals = {d: tallymill.load(out / "run").proposals(d) for d in taus}
+    result = DemoResult(
+        out=out,
+        rows=tuple(count_rows(scores, truth)),
+        rescored=tuple(count_rows(tallymill.load(out / "rescored").scores, truth)),
+        fits=tuple(fits),
+        pictures=tuple(draw_pictures(collages, out, scores, proposals, taus)),
+    )
+    write_json(result, out / "demo.json")
+    return result
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def _split(images: int) -> tuple[int, int]:
+    if not 4 <= images <= MOST_IMAGES:
+        raise UsageError(f"images={images}: must lie in 4..{MOST_IMAGES}")
+    return images - images // 4, images // 4
+
+
+def read_truth(path: Path) -> dict[str, Truth]:
+    """The truth file that ``make_collages`` wrote, by item. An item without a visible object is not in it."""
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        rows[row["item_id"]].append(row)
+    return {
+        item: Truth(np.array([r["target"] for r in found], np.int64), np.array([r["box"] for r in found], np.float64))
+        for item, found in rows.items()
+    }
+
+
+def count_rows(scores: pa.Table, truth: Mapping[str, Truth]) -> list[CountRow]:
+    """Means by count range and layout from a scores table (columns ``count_range`` and ``layout``), small counts first.
+
+    Images without a score are counted and left out of the means; a cell without any has NaN means.
+    """
+    cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in scores.to_pylist():
+        cells[row["count_range"], row["layout"]].append(row)
+    ordered = sorted(cells, key=lambda key: (int(key[0].partition("-")[0]), key[1]))
+    return [_count_row(count_range, layout, cells[count_range, layout], truth) for count_range, layout in ordered]
+
+
+def _count_row(count_range: str, layout: str, rows: Sequence[dict[str, Any]], truth: Mapping[str, Truth]) -> CountRow:
+    scored = [row for row in rows if row["status"] == SCORED]
+    targets = [(row["item_id"], k, target) for row in scored for k, target in enumerate(row["targets"])]
+    return CountRow(
+        count_range=count_range,
+        layout=layout,
+        images=len(rows),
+        not_scored=len(rows) - len(scored),
+        requested=_mean(target["requested"] for _, _, target in targets),
+        visible=_mean(_visible(truth, item, k) for item, k, _ in targets),
+        soft=_mean(target["soft"] for _, _, target in targets),
+        cw_nps=_mean(row["cw_nps"] for row in scored),
+        b_nps=_mean(row["b_nps"] for row in scored),
+    )
+
+
+def _visible(truth: Mapping[str, Truth], item: str, target: int) -> int:
+    return int((truth[item].target == target).sum()) if item in truth else 0
+
+
+def _mean(values: Iterable[float]) -> float:
+    every = list(values)
+    return math.fsum(every) / len(every) if every else math.nan
+
+
+def require_disjoint(scores: pa.Table, calibration: pa.Table) -> None:
+    """Refuse a calibration image whose bytes are those of a scored one (a null hash says that nothing was read)."""
+    shared = set(scores["image_hash"].to_pylist()) & set(calibration["image_hash"].to_pylist()) - {None}
+    if shared:
+        raise RunError(
+            f"{len(shared)} calibration images are also scored (image_hash {sorted(shared)[0]})",
+            hint="temperatures must be fitted on other images than those that are scored",
+        )
+
+
+def labelled_proposals(
+    proposals: pa.Table, truth: Mapping[str, Truth]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Confidences float32 [P] and labels bool [P] of one detector's proposals over all items that went well."""
+    nothing = Truth(np.empty(0, np.int64), np.empty((0, 4)))
+    confidences, labels = [np.empty(0, np.float32)], [np.empty(0, np.bool_)]
+    for row in proposals.to_pylist():
+        if row["status"] != OK:
+            continue
+        boxes, confidence = _boxes(row), np.array(row["confidence"], np.float32)
+        true = truth.get(row["item_id"], nothing)
+        confidences.append(confidence)
+        labels.append(label_proposals(boxes, confidence, row["target"], true.boxes, true.target))
+    return np.concatenate(confidences), np.concatenate(labels)
+
+
+def fit_detectors(
+    proposals: Mapping[str, pa.Table], truth: Mapping[str, Truth], taus: Mapping[str, float]
+) -> list[Fit]:
+    """A temperature for each detector, fitted on its own proposals of the calibration images.
+
+    ``taus`` are used where the fit is not identifiable, or asks for proposals below the floor of the sweep.
+    """
+    fits = []
+    for detector, table in proposals.items():
+        calibration = fit_temperature(*labelled_proposals(table, truth))
+        usable = calibration.identifiable and _within_floor(detector, calibration.tau)
+        fits.append(Fit(detector, calibration, calibration.tau if usable else taus[detector]))
+    return fits
+
+
+def _within_floor(detector: str, tau: float) -> bool:
+    try:
+        ScorePlan((detector,), (tau,)).require_floor(Settings().floor)
+    except UsageError:
+        return False
+    return True
+
+
+def draw_pictures(
+    collages: CollageSet, out: Path, scores: pa.Table, proposals: Mapping[str, pa.Table], taus: Mapping[str, float]
+) -> list[Path]:
+    """Draw the boxes that count towards n^ over an image of each kind in ``PICTURED`` that was scored."""
+    rows = scores.to_pylist()
+    folder = out / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for count_range, layout in PICTURED:
+        cell = [r for r in rows if (r["count_range"], r["layout"], r["status"]) == (count_range, layout, SCORED)]
+        if cell:
+            row = cell[0]
+            picture = collages.manifest.parent / "images" / f"{row['item_id']}.jpg"
+            layers = [counted(name, table, row, taus[name]) for name, table in proposals.items()]
+            with Image.open(picture) as opened:
+                drawn = draw_boxes(np.asarray(opened.convert("RGB")), layers, caption(row), threshold=0.0)
+            path = folder / f"{count_range}-{layout}.png"
+            drawn.save(path)
+            written.append(path)
+    return written
+
+
+def counted(detector: str, proposals: pa.Table, score: Mapping[str, Any], tau: float) -> BoxLayer:
+    """One detector's boxes of a scored image that count towards n^: rho >= T(n) of their own target."""
+    row = proposals.filter(pc.equal(proposals["item_id"], score["item_id"])).to_pylist()[0]
+    confidence, target = np.array(row["confidence"], np.float32), np.array(row["target"], np.int64)
+    least = threshold(np.array([t["requested"] for t in score["targets"]], np.uint16))
+    kept = temper(confidence, tau).astype(np.float64) >= least[target]
+    return BoxLayer(detector, _boxes(row)[kept], confidence[kept])
+
+
+def caption(score: Mapping[str, Any]) -> str:
+    """What was asked, what was counted, and the score, in a line."""
+    asked = ", ".join(f"{t['requested']} x {t['category']} (counted {t['soft']:.1f})" for t in score["targets"])
+    return f"{asked}, {score['layout']}: cw-NPS {score['cw_nps']:.2f}"
+
+
+def _boxes(row: Mapping[str, Any]) -> NDArray[np.float32]:
+    return np.array(row["box"], np.float32).reshape(-1, 4)
+
+
+def write_json(result: DemoResult, path: Path) -> None:
+    """The whole result as JSON, paths relative to its folder, NaN as null."""
+    document = {
+        "counts": [asdict(row) for row in result.rows],
+        "counts_rescored": [asdict(row) for row in result.rescored],
+        "calibration": [asdict(fit) for fit in result.fits],
+        "pictures": [str(p.relative_to(result.out)) for p in result.pictures],
+    }
+    path.write_text(json.dumps(_without_nan(document), indent=2) + "\n", encoding="utf-8")
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(v) for v in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def demo_tables(result: DemoResult) -> list[Table]:
+    """The result for a terminal: counts and scores by count range and layout, and the fitted temperatures."""
+    return [_count_table(result), _fit_table(result.fits)]
+
+
+def _count_table(result: DemoResult) -> Table:
+    table = Table(title="Counts and scores (counts are means a target; * stress test: more than 50 objects)")
+    table.add_column("count range")
+    table.add_column("layout")
+    for name in ("images", "not scored", "requested", "visible", "counted", "cw-NPS", "b-NPS"):
+        table.add_column(name, justify="right")
+    table.add_column("counted, fitted tau", justify="right")
+    table.add_column("cw-NPS, fitted tau", justify="right")
+    for row, after in zip(result.rows, result.rescored, strict=True):
+        stress = int(row.count_range.partition("-")[0]) > 50
+        counts = (f"{value:.1f}" for value in (row.requested, row.visible, row.soft))
+        table.add_row(
+            row.count_range + ("*" if stress else ""),
+            row.layout,
+            *(str(row.images), str(row.not_scored)),
+            *counts,
+            *(f"{row.cw_nps:.3f}", f"{row.b_nps:.3f}"),
+            *(f"{after.soft:.1f}", f"{after.cw_nps:.3f}"),
+        )
+    return table
+
+
+def _fit_table(fits: Sequence[Fit]) -> Table:
+    table = Table(title="Temperatures fitted on images of their own")
+    table.add_column("detector")
+    for name in ("tau", "proposals", "true", "NLL", "ECE", "Brier"):
+        table.add_column(name, justify="right")
+    for fit in fits:
+        c = fit.calibration
+        note = "" if c.identifiable else " (not identifiable)"
+        if c.identifiable and fit.tau_used != c.tau:
+            note = " (not used: needs a lower floor)"
+        changes = ((c.nll_before, c.nll_after), (c.ece_before, c.ece_after), (c.brier_before, c.brier_after))
+        table.add_row(
+            fit.detector,
+            f"{c.tau:.4f}{note}",
+            str(c.proposals),
+            str(c.positives),
+            *(f"{before:.3f} -> {after:.3f}" for before, after in changes),
+        )
+    return table

@@ -1,0 +1,219 @@
+import json
+import math
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from tallymill.engine.numbench.calibration import Calibration
+from tallymill.engine.numbench.draw import PALETTE
+from tallymill.engine.proposals import SCHEMA
+from tallymill.errors import RunError, UsageError
+from tallymill.runners import demo
+from tallymill.runners.collages import CollageSet
+from tallymill.runners.demo import CountRow, DemoResult, Fit, Truth
+
+
+def scored(item: str, count_range: str, layout: str, targets: list[tuple[str, int, float]], cw: float, b: float) -> Any:
+    rows = [{"category": c, "requested": n, "soft": s, "hard": s, "covering": 3} for c, n, s in targets]
+    base = {"item_id": item, "count_range": count_range, "layout": layout, "image_hash": f"h-{item}", "targets": rows}
+    return {**base, "cw_nps": cw, "b_nps": b, "status": "scored", "error": None}
+
+
+def failed(item: str, count_range: str, layout: str) -> Any:
+    row = scored(item, count_range, layout, [("cat", 3, 0.0)], 0.0, 0.0)
+    target = {**row["targets"][0], "soft": None, "hard": None}
+    nothing = {"targets": [target], "cw_nps": None, "b_nps": None, "image_hash": None}
+    return {**row, **nothing, "status": "error", "error": "image: cut short"}
+
+
+def proposal_row(item: str, target: list[int], confidence: list[float], box: list[list[float]], **more: Any) -> Any:
+    base = {"item_id": item, "width": 100, "height": 100, "status": "ok", "error": None, "saturated": False}
+    lists = {"requested": [2], "covered": [True], "target": target, "confidence": confidence, "box": box}
+    return {**base, **lists, **more}
+
+
+def proposals(*rows: Any) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+A, B, FAR = [0.0, 0.0, 10.0, 10.0], [20.0, 0.0, 30.0, 10.0], [70.0, 70.0, 90.0, 90.0]
+TRUTH = {"a": Truth(np.array([0, 1]), np.array([A, B])), "b": Truth(np.array([0]), np.array([A]))}
+
+
+def test_count_rows_are_means_by_range_and_layout() -> None:
+    table = pa.Table.from_pylist(
+        [
+            scored("c", "51-75", "grid", [("cup", 60, 30.0)], 0.5, 0.4),
+            scored("a", "1-25", "random", [("cat", 4, 3.0), ("cup", 2, 2.0)], 0.875, 0.9),
+            scored("b", "1-25", "random", [("cat", 1, 1.0)], 1.0, 0.8),
+            failed("d", "1-25", "random"),
+            scored("e", "1-25", "grid", [("cat", 2, 2.0)], 1.0, 1.0),
+        ]
+    )
+    rows = demo.count_rows(table, TRUTH)
+    assert [(r.count_range, r.layout, r.images, r.not_scored) for r in rows] == [
+        ("1-25", "grid", 1, 0),
+        ("1-25", "random", 3, 1),
+        ("51-75", "grid", 1, 0),
+    ]
+    random = rows[1]
+    assert random.requested == pytest.approx(7 / 3)
+    assert random.soft == pytest.approx(2.0)
+    assert random.visible == 1.0
+    assert random.cw_nps == pytest.approx(0.9375)
+    assert random.b_nps == pytest.approx(0.85)
+    assert rows[2].visible == 0.0
+
+
+def test_a_cell_without_a_score_has_no_means() -> None:
+    [row] = demo.count_rows(pa.Table.from_pylist([failed("d", "1-25", "grid")]), {})
+    assert (row.images, row.not_scored) == (1, 1)
+    assert math.isnan(row.cw_nps)
+    assert math.isnan(row.soft)
+
+
+def test_proposals_are_labelled_item_by_item() -> None:
+    table = proposals(
+        proposal_row("a", [0, 0, 1], [0.5, 0.75, 0.25], [A, A, B]),
+        proposal_row("b", [0, 1], [0.5, 0.9], [FAR, A]),
+        proposal_row("nothing visible", [0], [0.5], [A]),
+        proposal_row("no proposals", [], [], []),
+    )
+    confidence, label = demo.labelled_proposals(table, TRUTH)
+    assert confidence.tolist() == pytest.approx([0.5, 0.75, 0.25, 0.5, 0.9, 0.5])
+    assert label.tolist() == [False, True, True, False, False, False]
+
+
+def test_items_in_error_give_no_labels() -> None:
+    table = proposals(proposal_row("a", [0], [0.5], [A], status="error", error="image: cut short"))
+    confidence, label = demo.labelled_proposals(table, TRUTH)
+    assert (confidence.size, label.size) == (0, 0)
+
+
+def calibration_items(confidence_true: float, confidence_false: float) -> pa.Table:
+    """Eight items; true boxes at one confidence, false ones at another, a quarter of each swapped."""
+    rows = []
+    for k in range(8):
+        true, false = (confidence_true, confidence_false) if k % 4 else (confidence_false, confidence_true)
+        rows.append(proposal_row("b", [0, 0], [true, false], [A, FAR]))
+    return proposals(*rows)
+
+
+def test_a_fit_is_used_where_the_floor_allows_it() -> None:
+    [fit] = demo.fit_detectors({"nanodet": calibration_items(0.8, 0.2)}, TRUTH, {"nanodet": 1.5})
+    assert fit.calibration.tau == round(math.log(4) / math.log(3), 4)
+    assert fit.tau_used == fit.calibration.tau
+    # sigmoid(logit(.05) / tau) passes .3, the lowest threshold, at tau = 3.475: what was not recorded would count.
+    [fit] = demo.fit_detectors({"nanodet": calibration_items(0.99, 0.01)}, TRUTH, {"nanodet": 1.5})
+    assert fit.calibration.tau > 3.475
+    assert fit.tau_used == 1.5
+
+
+def test_a_fit_on_labels_of_one_kind_is_not_used() -> None:
+    table = proposals(proposal_row("b", [0], [0.5], [A]))
+    [fit] = demo.fit_detectors({"nanodet": table}, TRUTH, {"nanodet": 1.5})
+    assert (fit.calibration.identifiable, fit.calibration.tau, fit.tau_used) == (False, 1.0, 1.5)
+
+
+def test_calibration_images_must_be_others() -> None:
+    ours = pa.table({"image_hash": ["x", "y", None]})
+    demo.require_disjoint(ours, pa.table({"image_hash": ["z", None]}))
+    with pytest.raises(RunError, match=r"1 calibration images are also scored \(image_hash y\)"):
+        demo.require_disjoint(ours, pa.table({"image_hash": ["z", "y"]}))
+
+
+def test_only_boxes_that_count_are_drawn() -> None:
+    # T(2) = .7 and T(20) = .3, each for the boxes of its own target.
+    score = scored("a", "1-25", "grid", [("cat", 2, 1.0), ("cup", 20, 1.0)], 0.5, 0.5)
+    table = proposals(
+        proposal_row("b", [0], [0.9], [A]),
+        proposal_row("a", [0, 0, 1, 1], [0.75, 0.6, 0.6, 0.2], [A, B, FAR, A]),
+    )
+    layer = demo.counted("nanodet", table, score, 1.0)
+    assert layer.boxes.tolist() == [A, FAR]
+    # With tau = 3 sigmoid(logit(.75)/3) = .59 < .7, and sigmoid(logit(.2)/3) = .386 >= .3.
+    assert demo.counted("nanodet", table, score, 3.0).boxes.tolist() == [FAR, A]
+
+
+def test_pictures_are_drawn_of_scored_images_only(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for item in ("a", "b"):
+        Image.new("RGB", (200, 200), (90, 90, 90)).save(tmp_path / "images" / f"{item}.jpg")
+    table = pa.Table.from_pylist(
+        [failed("x", "1-25", "random"), scored("a", "1-25", "random", [("cat", 3, 1.0)], 0.5, 0.5)]
+    )
+    made = CollageSet(*(tmp_path / f"{name}.jsonl" for name in ("m", "s", "c", "t")), ())
+    found = {"nanodet": proposals(proposal_row("a", [0], [0.9], [[50.0, 50.0, 150.0, 150.0]]))}
+    [path] = demo.draw_pictures(made, tmp_path, table, found, {"nanodet": 1.0})
+    assert path == tmp_path / "pictures" / "1-25-random.png"
+    with Image.open(path) as opened:
+        assert opened.getpixel((100, opened.height - 150)) == PALETTE[0]
+
+
+def test_the_caption_says_what_was_asked_and_counted() -> None:
+    score = scored("a", "1-25", "grid", [("cat", 11, 10.33), ("cup", 9, 9.0)], 0.97, 0.9)
+    assert demo.caption(score) == "11 x cat (counted 10.3), 9 x cup (counted 9.0), grid: cw-NPS 0.97"
+
+
+def test_truth_is_read_by_item(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    rows = [("a", 0, [1, 2, 3, 4]), ("b", 0, [5, 6, 7, 8]), ("a", 1, [9, 9, 12, 12])]
+    path.write_text(
+        "".join(json.dumps({"item_id": i, "target": t, "box": b, "visible": 1.0}) + "\n" for i, t, b in rows)
+    )
+    truth = demo.read_truth(path)
+    assert truth["a"].target.tolist() == [0, 1]
+    assert truth["a"].boxes.tolist() == [[1, 2, 3, 4], [9, 9, 12, 12]]
+    assert truth["b"].boxes.shape == (1, 4)
+
+
+def result(out: Path) -> DemoResult:
+    fitted = Calibration(1.42, True, 100, 60, 0.5, 0.4, 0.2, 0.1, 0.3, 0.2)
+    wild = Calibration(4.0, True, 100, 60, 0.5, 0.4, 0.2, 0.1, 0.3, 0.2)
+    nothing = Calibration(1.0, False, 0, 0, *[math.nan] * 6)
+    row = CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 44.9, 0.712, 0.655)
+    return DemoResult(
+        out=out,
+        rows=(row,),
+        rescored=(CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 50.1, 0.812, 0.655),),
+        fits=(Fit("nanodet", fitted, 1.42), Fit("centernet", wild, 1.0), Fit("coco-ssd", nothing, 1.0)),
+        pictures=(out / "pictures" / "a.png",),
+    )
+
+
+def test_json_holds_everything_and_no_nan(tmp_path: Path) -> None:
+    demo.write_json(result(tmp_path), tmp_path / "demo.json")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    document = json.loads((tmp_path / "demo.json").read_text(), parse_constant=refuse)
+    assert document["counts"][0]["cw_nps"] == 0.712
+    assert document["counts_rescored"][0]["soft"] == 50.1
+    assert document["calibration"][0]["calibration"]["tau"] == 1.42
+    assert document["calibration"][2]["calibration"]["nll_before"] is None
+    assert document["pictures"] == ["pictures/a.png"]
+
+
+def test_tables_show_the_numbers(tmp_path: Path) -> None:
+    console = Console(file=StringIO(), width=200)
+    for table in demo.demo_tables(result(tmp_path)):
+        console.print(table)
+    text = console.file.getvalue()
+    for words in ("51-75*", "56.2", "44.9", "0.712", "50.1", "0.812", "1.4200", "0.500 -> 0.400"):
+        assert words in text
+    assert "4.0000 (not used: needs a lower floor)" in text
+    assert "1.0000 (not identifiable)" in text
+
+
+@pytest.mark.parametrize("images", [3, 71])
+def test_too_few_or_too_many_images_are_refused(tmp_path: Path, images: int) -> None:
+    with pytest.raises(UsageError, match=r"must lie in 4\.\.70"):
+        demo.run_demo(tmp_path, images=images)
+    assert not list(tmp_path.iterdir())
