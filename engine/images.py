@@ -81,7 +81,8 @@ _PILLOW: dict[str, type[ImageFile]] = {
 }
 
 # Pillow warns about odd metadata in these formats, and warning filters belong to the whole process: they are changed
-# by one thread at a time, and put back.
+# by one thread at a time, and put back. (AVIF loses nothing by it: its decoder uses all cores for one image.)
+_WARNS = (AvifImageFile, GifImageFile, TiffImageFile)
 _WARNING_LOCK = threading.Lock()
 
 
@@ -175,7 +176,7 @@ def _decode_jpeg(data: bytes, max_pixels: int) -> RGB:
     _check_size(header.width, header.height, max_pixels)
     if header.profile:
         # libjpeg treats a garbled profile as corrupt data; without it the pixels are the same.
-        data = _without_profile(data, header.scan)
+        data = _without_metadata(data, header.scan)
     space = "CMYK" if header.components == 4 else "RGB"
     try:
         pixels = simplejpeg.decode_jpeg(data, space)
@@ -183,7 +184,8 @@ def _decode_jpeg(data: bytes, max_pixels: int) -> RGB:
         # simplejpeg reads only the usual chroma subsamplings; libjpeg, by way of Pillow, reads all.
         if "subsampling" not in str(error):
             raise
-        return _upright(_to_rgb(JpegImageFile(io.BytesIO(data))), header.orientation)
+        bare = io.BytesIO(_without_metadata(data, header.scan))  # Pillow warns about odd EXIF
+        return _upright(_to_rgb(JpegImageFile(bare)), header.orientation)
     if space == "CMYK":
         pixels = np.asarray(Image.fromarray(~pixels, "CMYK").convert("RGB"))
     return _upright(pixels, header.orientation)
@@ -223,10 +225,11 @@ def _jpeg_segments(data: bytes) -> list[tuple[int, int, int]]:
     return segments
 
 
-def _without_profile(data: bytes, scan: int) -> bytes:
+def _without_metadata(data: bytes, scan: int) -> bytes:
+    """The same file without comments and application segments, but for those that say how colours are stored."""
     kept = [data[:2]]
     for marker, start, end in _jpeg_segments(data)[:-1]:
-        if marker != 0xE2:
+        if marker in (0xE0, 0xEE) or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
             kept.append(data[start - 4 : end])
     return b"".join([*kept, data[scan:]])
 
@@ -293,7 +296,7 @@ def _decode_png(data: bytes, max_pixels: int) -> RGB:
 def _decode_by(kind: type[ImageFile], data: bytes, max_pixels: int) -> RGB:
     if kind is WebPImageFile and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise ImageError("the file is cut short (a WebP file shorter than it declares)")
-    with _quiet() if kind in (GifImageFile, TiffImageFile) else nullcontext(), kind(io.BytesIO(data)) as image:
+    with _quiet() if kind in _WARNS else nullcontext(), kind(io.BytesIO(data)) as image:
         width, height = image.size
         _check_size(width, height, max_pixels)
         # Pillow turns a TIFF upright itself, and its AVIF class states the container's rotation as EXIF.

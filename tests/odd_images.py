@@ -40,7 +40,7 @@ def make() -> dict[str, tuple[bytes, Expectation]]:
     for part in (jpegs, pngs, tiffs, others):
         for name, (data, rgb, tolerance) in part(picture).items():
             files[name] = (data, Expectation(np.ascontiguousarray(rgb), tolerance))
-    for name, (data, reason) in broken(picture).items():
+    for name, (data, reason) in broken().items():
         files[name] = (data, Expectation(reason=reason))
     return files
 
@@ -327,11 +327,11 @@ def others(picture):
 # Broken
 
 
-def broken(picture):
+def broken():
     large = np.random.default_rng(8).integers(0, 256, (64, 64, 3)).astype(np.uint8)
     plain, flat = jpeg(large), encode(large, "PNG")
     page = b"\n<!DOCTYPE html><html><body>404 Not Found</body></html>"
-    files = {
+    return {
         "empty.jpg": (b"", "the file is empty"),
         "html.jpg": (page, "HTML page"),
         "git_lfs.jpg": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
@@ -360,7 +360,6 @@ def broken(picture):
         "float.tif": (tiff(np.zeros((4, 4), np.float32), 1), "mode F"),
         "signed.tif": (tiff(np.zeros((4, 4), np.int32), 1), "mode I"),
     }
-    return files
 
 
 def corrupt(data: bytes) -> bytes:
