@@ -18,6 +18,7 @@ class DetectorSpec:
 
     ``labels[k]`` names class k of the score output; ``synonyms`` maps other names of a category to its label.
     ``batch`` is the most windows one call of the model takes (1 for a model whose shapes are fixed).
+    ``open_vocabulary``: takes any category, so that every one is covered and its class has no meaning of its own.
     ``query_cap`` is the most boxes the detector can return for one window, or None when nothing caps them.
     """
 
@@ -28,9 +29,12 @@ class DetectorSpec:
     batch: int = 1
     query_cap: int | None = None
     needs_pixels: bool = True
+    open_vocabulary: bool = False
 
     def class_of(self, category: str) -> int | None:
         """Index into ``labels`` of the class that answers for a category (exact, then synonym), or None."""
+        if self.open_vocabulary:
+            raise TypeError(f"{self.name} takes any category; it has no classes to choose from")
         label = category if category in self.labels else self.synonyms.get(category)
         return None if label is None else self.labels.index(label)
 
@@ -40,11 +44,13 @@ class Candidates:
     """Raw boxes of one window: boxes float32 [P, 4] xyxy in window pixels, scores float32 [P] in [0, 1].
 
     ``request`` int64 [P] is the position in the ``classes`` that were asked for, not the class itself.
+    ``saturated``: the model returned as many boxes as it can, over all classes, and every one reaches the floor.
     """
 
     boxes: NDArray[np.float32]
     scores: NDArray[np.float32]
     request: NDArray[np.int64]
+    saturated: bool = False
 
 
 class Detector(ABC):

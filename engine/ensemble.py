@@ -1,0 +1,119 @@
+"""Which detectors score together: a short TOML file, or a shipped name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.detectors.base import Detector
+from tallymill.engine.proposer import Proposer, WindowProposer
+from tallymill.engine.sessions.ort import OnnxRuntimeSession
+from tallymill.errors import UsageError
+
+SHIPPED = Path(__file__).parent / "ensembles"
+# Families whose proposals come from a model over windows of the image: module and class.
+FAMILIES = {
+    "coco_ssd": ("tallymill.engine.detectors.coco_ssd", "CocoSsd"),
+    "nanodet": ("tallymill.engine.detectors.nanodet", "NanoDet"),
+    "centernet": ("tallymill.engine.detectors.centernet", "CenterNet"),
+    "synthetic": ("tallymill.engine.detectors.synthetic", "Synthetic"),
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorConfig:
+    """One detector of an ensemble. ``model`` is a catalogue name, or a path to an ONNX file; None needs no model."""
+
+    name: str
+    family: str
+    model: str | None = None
+    tau: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UsageError(f"detector name {self.name!r}: letters, digits, '.', '_' and '-' only (it names a folder)")
+        if self.family not in FAMILIES:
+            raise UsageError(f"detector {self.name}: family {self.family!r} is not one of {', '.join(FAMILIES)}")
+        if (self.model is None) != (self.family == "synthetic"):
+            raise UsageError(f"detector {self.name}: family {self.family!r} needs {_needs(self.family)}")
+        if not (isinstance(self.tau, int | float) and 0.0 < self.tau < float("inf")):
+            raise UsageError(f"detector {self.name}: tau = {self.tau!r} must be a positive number")
+
+
+def _needs(family: str) -> str:
+    return "no model" if family == "synthetic" else "a model: a catalogue name or a path to an ONNX file"
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleConfig:
+    """Detectors in the order in which their boxes are summed, and the slices that they look at by default."""
+
+    name: str
+    detectors: tuple[DetectorConfig, ...]
+    slices: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [detector.name for detector in self.detectors]
+        if not names:
+            raise UsageError(f"ensemble {self.name!r} has no detectors")
+        if len(set(names)) < len(names):
+            raise UsageError(f"ensemble {self.name!r}: detector names repeat: {', '.join(names)}")
+
+
+def load_ensemble(name_or_path: str | Path) -> EnsembleConfig:
+    """Read a shipped ensemble by name, or a TOML file by path. Faults are a ``UsageError`` naming the file."""
+    path = SHIPPED / f"{name_or_path}.toml"
+    if not path.is_file():
+        path = Path(name_or_path)
+    if not path.is_file():
+        shipped = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
+        raise UsageError(f"no ensemble {str(name_or_path)!r}", hint=f"one of {shipped}, or a path to a .toml file")
+    try:
+        return _parse(tomllib.loads(path.read_text("utf-8")), path)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path}: not a TOML file: {exc}") from None
+    except (TypeError, KeyError, UsageError) as exc:
+        raise UsageError(f"{path}: {exc}", hint="see engine/ensembles/coco-cpu.toml for the form") from None
+
+
+def _parse(values: dict[str, Any], path: Path) -> EnsembleConfig:
+    unknown = set(values) - {"name", "slices", "detectors"}
+    if unknown:
+        raise UsageError(f"unknown key {sorted(unknown)[0]!r}; known: name, slices, detectors")
+    slices = values.get("slices", [])
+    if not isinstance(slices, list) or not all(type(k) is int and 2 <= k <= 16 for k in slices):
+        raise UsageError(f"slices = {slices!r} must be a list of whole numbers in 2..16, such as [2, 3]")
+    detectors = values.get("detectors", [])
+    if not isinstance(detectors, list) or not all(isinstance(detector, dict) for detector in detectors):
+        raise UsageError("detectors must be [[detectors]] tables")
+    return EnsembleConfig(
+        name=str(values.get("name", path.stem)),
+        detectors=tuple(_detector(detector, path.parent) for detector in detectors),
+        slices=tuple(slices),
+    )
+
+
+def _detector(values: dict[str, Any], folder: Path) -> DetectorConfig:
+    unknown = set(values) - {"name", "family", "model", "tau"}
+    if unknown:
+        raise UsageError(f"unknown detector key {sorted(unknown)[0]!r}; known: name, family, model, tau")
+    model = values.get("model")
+    if isinstance(model, str) and model.endswith(".onnx"):
+        model = str((folder / model).resolve())
+    return DetectorConfig(values["name"], values["family"], model, values.get("tau", 1.0))
+
+
+def build_proposer(config: DetectorConfig, model: Path | None) -> Proposer:
+    """Load one detector's model and put it behind the interface that the pipeline drives."""
+    module, name = FAMILIES[config.family]
+    kind = getattr(importlib.import_module(module), name)
+    if model is None:
+        proposer: Proposer = kind(config.name)
+        return proposer
+    detector: Detector = kind(OnnxRuntimeSession(model), config.name)
+    return WindowProposer(detector)

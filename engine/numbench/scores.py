@@ -1,0 +1,158 @@
+"""cw-NPS and b-NPS of a batch from stored proposals (NumBench, equations 5 to 8).
+
+A sweep and a re-scoring both call ``score_batch``: what a sweep writes is by construction what anybody recomputes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tallymill.engine.batch import ItemBatch
+from tallymill.engine.proposals import Proposals
+from tallymill.engine.settings import Coverage
+from tallymill.errors import UsageError
+from tallymill.kernels.count import accumulate, score, threshold
+
+SCORED, ERROR, UNCOVERED = "scored", "error", "uncovered"
+MAX_COUNT = 100
+TARGET_TYPE = pa.struct(
+    [
+        pa.field("category", pa.string()),
+        pa.field("requested", pa.uint16()),
+        pa.field("soft", pa.float64()),
+        pa.field("hard", pa.float64()),
+        pa.field("covering", pa.uint8()),
+    ]
+)
+# Columns of a scores file that a manifest may not bring along under the same name.
+OWN_COLUMNS = ("image_hash", "cw_nps", "b_nps", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePlan:
+    """What turns proposals into scores: temperatures, the threshold schedule, the meaning of D.
+
+    ``taus`` follow the ensemble's order. ``schedule`` holds T(1) .. T(100), equation 7 unless the user gave another.
+    """
+
+    detectors: tuple[str, ...]
+    taus: tuple[float, ...]
+    coverage: Coverage = "covered"
+    schedule: tuple[float, ...] = tuple(threshold(np.arange(1, MAX_COUNT + 1)).tolist())
+
+    def require_floor(self, floor: float) -> None:
+        """Refuse a floor above which proposals that count would have been thrown away."""
+        lowest = min(self.schedule)
+        for name, tau in zip(self.detectors, self.taus, strict=True):
+            at_floor = 1.0 / (1.0 + math.exp(-math.log(floor / (1.0 - floor)) / tau))
+            if at_floor > lowest:
+                raise UsageError(
+                    f"{name}: with tau = {tau} a proposal at the floor {floor} is calibrated to {at_floor:.4f}, above "
+                    f"the lowest threshold {lowest:g}; proposals that count would not be recorded",
+                    hint="lower the floor (--set floor=...), or use a temperature nearer to 1",
+                )
+
+
+def tabulate_schedule(schedule: Callable[[int], float]) -> tuple[float, ...]:
+    """T(1) .. T(100) of a schedule written in Python. A value outside [0, 1] is a ``UsageError`` naming the count."""
+    values = []
+    for count in range(1, MAX_COUNT + 1):
+        value = float(schedule(count))
+        if not 0.0 <= value <= 1.0:
+            raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]")
+        values.append(value)
+    return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Per target of a batch: sums over detectors and the number of detectors that cover it."""
+
+    soft: NDArray[np.float64]
+    hard: NDArray[np.int64]
+    covering: NDArray[np.uint8]
+
+
+def count_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan) -> Counts:
+    """S and the hard sums over the detectors, added in ensemble order and stored order (equations 5 to 8)."""
+    targets = batch.targets
+    soft = np.zeros(len(targets.count), np.float64)
+    hard = np.zeros(len(targets.count), np.int64)
+    covering = np.zeros(len(targets.count), np.uint8)
+    thresholds = np.asarray(plan.schedule)[np.clip(targets.count, 1, MAX_COUNT) - 1]
+    for found, tau in zip(proposals, plan.taus, strict=True):
+        boxes = found.survivors()
+        accumulate(boxes.confidence, boxes.target, boxes.offsets, targets.offsets, thresholds, float(tau), soft, hard)
+        covering += boxes.covered
+    if plan.coverage == "all":
+        covering = np.where(covering > 0, len(plan.taus), 0).astype(np.uint8)
+    return Counts(soft, hard, covering)
+
+
+def score_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan) -> pa.RecordBatch:
+    """One scores row an item. ``proposals`` stand in the order of ``plan.detectors``.
+
+    An item on which anything failed is an ``error`` row without a score; an item with a target that no detector
+    covers is ``uncovered``, likewise without a score.
+    """
+    targets = batch.targets
+    counts = count_batch(batch, proposals, plan)
+    requested = np.clip(targets.count, 1, MAX_COUNT).astype(np.uint16)
+    result = score(counts.soft, counts.hard, counts.covering, requested, targets.offsets)
+    errors = [_first(reasons) for reasons in zip(batch.errors, *(found.errors for found in proposals), strict=True)]
+    failed = np.array([error is not None for error in errors], np.bool_)
+    uncovered = np.zeros(len(batch), np.bool_)
+    uncovered[targets.item[counts.covering == 0]] = True
+    no_count = failed[targets.item] | (counts.covering == 0)
+    no_score = failed | uncovered
+    status = np.where(failed, ERROR, np.where(uncovered, UNCOVERED, SCORED))
+    columns = {
+        **_described(batch.rows),
+        "image_hash": pa.array(batch.hashes, pa.string()),
+        "targets": _target_rows(batch, result.soft_count, result.hard_count, counts.covering, no_count),
+        "cw_nps": pa.array(result.cw_nps, pa.float64(), mask=no_score),
+        "b_nps": pa.array(result.b_nps, pa.float64(), mask=no_score),
+        "status": pa.array(status.tolist(), pa.string()),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _first(reasons: tuple[str | None, ...]) -> str | None:
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _described(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns of the manifest that a scores row repeats: identity first, then factors."""
+    names = ["item_id", "prompt_id", "system", "sample"]
+    names += [name for name in rows.schema.names if name not in {*names, "image", "targets", "error"}]
+    return {name: rows.column(name) for name in names}
+
+
+def _target_rows(
+    batch: ItemBatch,
+    soft: NDArray[np.float64],
+    hard: NDArray[np.float64],
+    covering: NDArray[np.uint8],
+    no_count: NDArray[np.bool_],
+) -> pa.Array:
+    targets = batch.targets
+    categories = pa.DictionaryArray.from_arrays(pa.array(targets.codes), pa.array(targets.categories, pa.string()))
+    outside = (targets.count < 0) | (targets.count > np.iinfo(np.uint16).max)
+    values = pa.StructArray.from_arrays(
+        [
+            categories.cast(pa.string()),
+            pa.array(targets.requested, pa.uint16(), mask=outside),
+            pa.array(soft, pa.float64(), mask=no_count),
+            pa.array(hard, pa.float64(), mask=no_count),
+            pa.array(covering, pa.uint8()),
+        ],
+        fields=list(TARGET_TYPE),
+    )
+    return pa.ListArray.from_arrays(pa.array(targets.offsets.astype(np.int32)), values)

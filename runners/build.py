@@ -1,0 +1,68 @@
+"""From the record of a run to a pipeline that can score: model files found, sessions opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallymill.engine.clock import StageClock
+from tallymill.engine.ensemble import EnsembleConfig, build_proposer
+from tallymill.engine.numbench.scores import ScorePlan
+from tallymill.engine.pipeline import Pipeline
+from tallymill.engine.proposer import DetectOptions
+from tallymill.engine.settings import Settings
+from tallymill.engine.sources import ImageReader
+from tallymill.errors import ModelError, UsageError
+from tallymill.exporters import hub
+
+DEVICES = ("auto", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """Where a detector's model lies and what it contains."""
+
+    path: Path
+    sha256: str
+
+
+def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
+    """The model file of each detector, None where it needs none. A model that is absent is a ``ModelError``."""
+    return {detector.name: _find(detector.model) for detector in ensemble.detectors}
+
+
+def _find(model: str | None) -> ModelFile | None:
+    if model is None:
+        return None
+    path = Path(model) if model.endswith(".onnx") else hub.path(model)
+    if not path.is_file():
+        raise ModelError(f"{path}: no such model file")
+    return ModelFile(path, hub.sha256(path))
+
+
+def build_pipeline(
+    ensemble: EnsembleConfig,
+    models: dict[str, Path | None],
+    settings: Settings,
+    plan: ScorePlan,
+    *,
+    image_root: str | None = None,
+    keep_suppressed: bool = False,
+) -> Pipeline:
+    """Open a session for every detector, one thread each."""
+    slices = ensemble.slices if settings.slices is None else settings.slices
+    return Pipeline(
+        proposers=[build_proposer(detector, models[detector.name]) for detector in ensemble.detectors],
+        plan=plan,
+        options=DetectOptions(settings.floor, settings.nms_iou, slices, keep_suppressed),
+        reader=ImageReader(image_root),
+        max_pixels=settings.max_pixels,
+        clock=StageClock(),
+    )
+
+
+def require_device(device: str) -> str:
+    """The device that a run will use. Asking for one that is not there is an error, never a silent fallback."""
+    if device not in DEVICES:
+        raise UsageError(f"device {device!r}: this version runs on the CPU only", hint="use --device cpu")
+    return "cpu"

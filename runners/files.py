@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all: temporary name, fsync, rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path`` to write to; on success it is synced and renamed, otherwise removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that appears whole or not at all."""
+    with appearing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of processes of this machine that are no longer there (they were killed)."""
+    prefix = f".{socket.gethostname()}-"
+    for file in folder.rglob(".*.tmp"):
+        _, found, owner = file.name.removesuffix(".tmp").rpartition(prefix)
+        if found and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            file.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,166 @@
+"""Shards over the processors of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tallymill.errors
+from tallymill.errors import RunError, TallymillError, UsageError
+from tallymill.runners.plan import Shard
+from tallymill.runners.sink import ShardSummary
+from tallymill.runners.worker import Worker, WorkerSpec, shard_message, spec_message
+
+Progress = Callable[[int, int], None]
+# A worker that is killed (by the kernel, for memory) loses its shard; the shard is given out once more.
+ATTEMPTS = 2
+
+
+def default_workers() -> int:
+    """One worker for each processor that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def run_shards(
+    shards: Sequence[Shard], spec: WorkerSpec, workers: int | None, progress: Progress
+) -> list[ShardSummary]:
+    """Score shards with ``workers`` processes (one: in this process); ``progress(items, failed)`` after each batch.
+
+    A ``KeyboardInterrupt`` stops the workers and leaves a RUN that the same call continues.
+    """
+    count = default_workers() if workers is None else workers
+    if count < 1:
+        raise UsageError(f"workers = {count}: must be at least 1")
+    count = min(count, len(shards))
+    if count > 1:
+        return _Pool(shards, spec, progress).run(count)
+    if not shards:
+        return []
+    worker = Worker(spec)
+    try:
+        return [worker.score(shard, progress) for shard in shards]
+    finally:
+        worker.close()
+
+
+class _Pool:
+    """Child processes, each driven by a thread that hands it one shard at a time."""
+
+    def __init__(self, shards: Sequence[Shard], spec: WorkerSpec, progress: Progress) -> None:
+        self._spec, self._progress = spec_message(spec), progress
+        self._waiting: queue.SimpleQueue[tuple[Shard, int]] = queue.SimpleQueue()
+        for shard in shards:
+            self._waiting.put((shard, 1))
+        self._total = len(shards)
+        self._events: queue.SimpleQueue[dict[str, Any] | BaseException] = queue.SimpleQueue()
+        self._children: list[subprocess.Popen[str]] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, count: int) -> list[ShardSummary]:
+        threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        summaries: list[ShardSummary] = []
+        try:
+            while len(summaries) < self._total:
+                event = self._events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                if "done" in event:
+                    summaries.append(ShardSummary(**event["done"]))
+                else:
+                    self._progress(event["items"], event["failed"])
+        finally:
+            self._stop()
+            for thread in threads:
+                thread.join()
+        return summaries
+
+    def _drive(self) -> None:
+        """Serve shards with one child until none is left; a child that dies is replaced."""
+        child: subprocess.Popen[str] | None = None
+        try:
+            while not self._stopped:
+                try:
+                    shard, attempt = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                child = child or self._start()
+                if child is None:
+                    break
+                if not self._serve(child, shard):
+                    status, child = child.wait(), None
+                    self._again(shard, attempt, status)
+        except BaseException as exc:  # the boundary of the thread: the caller raises it
+            self._events.put(exc)
+        finally:
+            if child is not None and child.stdin is not None:
+                child.stdin.close()
+                child.wait()
+
+    def _start(self) -> subprocess.Popen[str] | None:
+        with self._lock:
+            if self._stopped:
+                return None
+            command = [sys.executable, "-m", "tallymill.runners.worker"]
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            )
+            self._children.append(child)
+        assert child.stdin is not None
+        child.stdin.write(self._spec)
+        return child
+
+    def _serve(self, child: subprocess.Popen[str], shard: Shard) -> bool:
+        """Hand over one shard and pass on what the child says; False when the child died."""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(shard_message(shard))
+            child.stdin.flush()
+        except BrokenPipeError:
+            pass  # it may have said why before it went
+        items = failed = 0
+        for line in child.stdout:
+            event = _read(line)
+            self._events.put(event)
+            if "done" in event:
+                return True
+            items, failed = items + event["items"], failed + event["failed"]
+        self._events.put({"items": -items, "failed": -failed})  # what it had done of the shard is lost
+        return False
+
+    def _again(self, shard: Shard, attempt: int, status: int) -> None:
+        if self._stopped:
+            return
+        if attempt == ATTEMPTS:
+            raise RunError(
+                f"a worker died {ATTEMPTS} times on shard {shard.index} (exit status {status})",
+                hint="status -9 usually means that memory ran out: use fewer --workers, then run the same command",
+            )
+        self._waiting.put((shard, attempt + 1))
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                if child.poll() is None:
+                    child.terminate()
+
+
+def _read(line: str) -> dict[str, Any]:
+    """One message of a child; an error that it met is raised here."""
+    event: dict[str, Any] = json.loads(line)
+    if "error" in event:
+        kind: type[TallymillError] = getattr(tallymill.errors, event["error"]["kind"], TallymillError)
+        raise kind(event["error"]["message"], hint=event["error"]["hint"])
+    if "crash" in event:
+        raise RuntimeError(f"a worker failed:\n{event['crash']}")
+    return event

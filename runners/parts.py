@@ -1,0 +1,72 @@
+"""Parquet part files: encodings that suit their columns, buffered row groups, and a stamp that says whose they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROW_GROUP_BYTES = 32 << 20
+_STAMP, _COUNTS = b"tallymill.stamp", b"tallymill.counts"
+# Confidences and coordinates hardly repeat: a dictionary only costs, and splitting bytes lets ZSTD see exponents.
+_SPLIT_COLUMNS = ("confidence.list.element", "box.list.element.list.element")
+
+
+class PartWriter:
+    """Writes record batches to one Parquet file in row groups of about ``ROW_GROUP_BYTES``."""
+
+    def __init__(self, path: Path, schema: pa.Schema, stamp: str) -> None:
+        leaves = _leaf_names(schema)
+        split = [name for name in _SPLIT_COLUMNS if name in leaves]
+        self._writer = pq.ParquetWriter(
+            str(path),
+            schema.with_metadata({_STAMP: stamp.encode()}),
+            compression="zstd",
+            use_dictionary=[name for name in leaves if name not in split],
+            column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT") or None,
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows; a row group is written whenever enough have gathered."""
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self, counts: Mapping[str, Any]) -> None:
+        """Write what remains, and the ``counts`` that a summary will add up."""
+        self._flush()
+        self._writer.add_key_value_metadata({_COUNTS.decode(): json.dumps(counts)})
+        self._writer.close()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting).cast(self._writer.schema))
+        self._waiting, self._bytes = [], 0
+
+
+def read_counts(path: Path, stamp: str, rows: int) -> dict[str, Any] | None:
+    """The counts of a part file, or None unless it is whole, carries ``stamp`` and has this number of rows."""
+    try:
+        metadata = pq.read_metadata(str(path))
+    except (OSError, pa.ArrowInvalid):  # absent, or cut short by a copy that broke off
+        return None
+    values = metadata.metadata or {}
+    if values.get(_STAMP) != stamp.encode() or metadata.num_rows != rows or _COUNTS not in values:
+        return None
+    counts: dict[str, Any] = json.loads(values[_COUNTS])
+    return counts
+
+
+def _leaf_names(schema: pa.Schema) -> list[str]:
+    """Dotted names of the leaf columns as Parquet knows them."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), buffer)
+    leaves = pq.ParquetFile(buffer.getvalue()).schema
+    return [leaves.column(i).path for i in range(len(leaves))]

@@ -1,0 +1,144 @@
+"""One pass over the manifest before any work: check every row, count them, and lay them out for random access.
+
+The pass writes ``RUN/items.arrow`` (Arrow IPC, blocks of ``BLOCK_ROWS`` rows), so that a worker reads the rows of its
+shard without parsing the manifest again, whatever its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from tallymill.engine.items import Digest, DuplicateCheck, ManifestOptions, read_items
+from tallymill.engine.numbench.scores import OWN_COLUMNS
+from tallymill.errors import ManifestError, UsageError
+
+BLOCK_ROWS = 1024
+MIN_SHARD, MAX_SHARD, SHARDS_AIMED_AT = 16, 4096, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Rows ``start`` to ``stop`` of the manifest: the unit of work, of retry and of commit."""
+
+    index: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def part(self) -> str:
+        """The name of this shard's file in every folder of the RUN."""
+        return f"part-{self.index:05d}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFacts:
+    """What the pass over a manifest found: the number of rows and the digest of what they say."""
+
+    rows: int
+    sha256: str
+
+
+def default_shard_items(rows: int) -> int:
+    """ceil(N / 256) clamped to 16 .. 4,096: from the manifest alone, so that a rerun cuts the same shards."""
+    return min(max(-(-rows // SHARDS_AIMED_AT), MIN_SHARD), MAX_SHARD)
+
+
+def shards_of(rows: int, shard_items: int, part: tuple[int, int] | None = None) -> list[Shard]:
+    """Contiguous shards; with ``part`` = (i, n) every n-th of them beginning with the i-th (i from 1)."""
+    edges = range(0, rows, shard_items)
+    shards = [Shard(index, start, min(start + shard_items, rows)) for index, start in enumerate(edges)]
+    if part is None:
+        return shards
+    i, n = part
+    if not 1 <= i <= n:
+        raise UsageError(f"part {i}/{n}: must be i/n with 1 <= i <= n")
+    return shards[i - 1 :: n]
+
+
+def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Path) -> ManifestFacts:
+    """Read and check the whole manifest, writing its canonical rows to ``items``. Faults are a ``ManifestError``."""
+    digest = Digest()
+    duplicates = DuplicateCheck(lambda: read_items(manifest, options))
+    rows = 0
+    writer: pa.RecordBatchFileWriter | None = None
+    try:
+        for batch in _blocks(_checked(read_items(manifest, options), digest, duplicates)):
+            if writer is None:
+                writer = _writer(items, batch.schema)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    if not rows:
+        raise ManifestError(
+            f"{_name(manifest)}: no items", hint="a manifest needs at least one row, a folder one image"
+        )
+    duplicates.finish()
+    return ManifestFacts(rows, digest.hexdigest())
+
+
+def _checked(batches: Iterator[pa.RecordBatch], digest: Digest, duplicates: DuplicateCheck) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        taken = [name for name in OWN_COLUMNS if name in batch.schema.names]
+        if taken:
+            raise ManifestError(
+                f"column {taken[0]!r} of the manifest has the name of a column of the scores",
+                hint="rename it; other columns are carried into the scores as they are",
+            )
+        digest.update(batch)
+        duplicates.add(batch)
+        yield batch
+
+
+def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in blocks of exactly ``BLOCK_ROWS`` (the last may be shorter)."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count < BLOCK_ROWS:
+            continue
+        joined = pa.concat_batches(waiting)
+        whole = count - count % BLOCK_ROWS
+        for start in range(0, whole, BLOCK_ROWS):
+            yield joined.slice(start, BLOCK_ROWS)
+        waiting, count = [joined.slice(whole)], count - whole
+    if count:
+        yield pa.concat_batches(waiting)
+
+
+def _writer(path: Path, schema: pa.Schema) -> pa.RecordBatchFileWriter:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+
+
+def _name(manifest: str | Path | pa.Table) -> str:
+    return "the table" if isinstance(manifest, pa.Table) else str(manifest)
+
+
+class ItemFile(AbstractContextManager["ItemFile"]):
+    """``RUN/items.arrow`` opened for reading by row range."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.OSFile(str(path))
+        self._reader = pa.ipc.open_file(self._file)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def rows(self, shard: Shard) -> Iterator[pa.RecordBatch]:
+        """The rows of a shard, block by block."""
+        for block in range(shard.start // BLOCK_ROWS, -(-shard.stop // BLOCK_ROWS)):
+            first = block * BLOCK_ROWS
+            start, stop = max(shard.start - first, 0), min(shard.stop - first, BLOCK_ROWS)
+            yield self._reader.get_batch(block).slice(start, stop - start)

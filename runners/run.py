@@ -1,0 +1,101 @@
+"""A RUN opened for reading: Arrow tables of its scores and proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tallymill.errors import RunError, UsageError
+from tallymill.runners.parts import read_counts
+from tallymill.runners.plan import Shard, shards_of
+from tallymill.runners.run_folder import RunFolder, stamps_of
+from tallymill.runners.summary import Summary, summarise
+
+
+class Run:
+    """The results of a sweep or of a re-scoring.
+
+    ``scores`` and ``proposals`` give whole tables; ``iter_scores`` and ``iter_proposals`` give one table a shard, for
+    runs that are larger than memory. Columns are told in docs/files.md.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.folder = RunFolder(Path(path))
+        self.record: dict[str, Any] = self.folder.read()
+        self._stamps = stamps_of(self.record)
+
+    @property
+    def path(self) -> Path:
+        """The RUN folder."""
+        return self.folder.path
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the detectors, in ensemble order."""
+        return tuple(self._stamps.detectors)
+
+    @property
+    def taus(self) -> dict[str, float]:
+        """The temperature of each detector."""
+        return {d["name"]: d["tau"] for d in self.record["ensemble"]["detectors"]}
+
+    @property
+    def shards(self) -> list[Shard]:
+        """All shards of the RUN, done or not."""
+        return shards_of(self.record["manifest"]["rows"], self.record["shard_items"])
+
+    @property
+    def proposals_folder(self) -> Path:
+        """Where the proposals are; a re-scored RUN refers to those of the RUN that it came from."""
+        return self.path / self.record.get("proposals_of", "") / "proposals"
+
+    @property
+    def scores(self) -> pa.Table:
+        """One row an image of all shards that are done."""
+        return _joined(list(self.iter_scores()), f"{self.path}: no shard is done yet")
+
+    def proposals(self, detector: str) -> pa.Table:
+        """One row an image with what ``detector`` found, of all shards that it has seen."""
+        return _joined(list(self.iter_proposals(detector)), f"{self.path}: {detector} has not seen a shard yet")
+
+    def iter_scores(self) -> Iterator[pa.Table]:
+        """Scores, one table a shard that is done."""
+        for shard in self.shards:
+            path = self.path / "scores" / shard.part
+            if read_counts(path, self._stamps.scores, len(shard)) is not None:
+                yield pq.read_table(path)
+
+    def iter_proposals(self, detector: str) -> Iterator[pa.Table]:
+        """Proposals of one detector, one table a shard that it has seen."""
+        if detector not in self._stamps.detectors:
+            raise UsageError(f"{self.path} has no detector {detector!r}", hint=f"one of {', '.join(self.detectors)}")
+        for shard in self.shards:
+            table = self.proposals_of_shard(detector, shard)
+            if table is not None:
+                yield table
+
+    def proposals_of_shard(self, detector: str, shard: Shard) -> pa.Table | None:
+        """One detector's proposals for one shard; None when that file is absent, damaged or of another run."""
+        path = self.proposals_folder / detector / shard.part
+        if read_counts(path, self._stamps.detectors[detector], len(shard)) is None:
+            return None
+        return pq.read_table(path)
+
+    def summary(self) -> Summary:
+        """The counts and means of the RUN as it stands."""
+        return summarise(self.folder, write=False)
+
+
+def load(run: str | Path) -> Run:
+    """Open a RUN folder. Raises ``RunError`` when it is not one."""
+    return Run(run)
+
+
+def _joined(tables: list[pa.Table], message: str) -> pa.Table:
+    if not tables:
+        raise RunError(message, hint="run the sweep again; it continues where it stopped")
+    return pa.concat_tables(tables).replace_schema_metadata(None)

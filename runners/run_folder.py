@@ -1,0 +1,206 @@
+"""The RUN folder: ``run.json`` says everything that shaped the numbers, and what may be continued with what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig
+from tallymill.engine.numbench.scores import ScorePlan
+from tallymill.engine.settings import Settings
+from tallymill.errors import RunError
+from tallymill.runners.files import write_json
+from tallymill.runners.sink import Stamps
+
+# A difference in any of these makes different numbers; the rest of run.json is for the record.
+COMPARED = ("manifest.sha256", "manifest.rows", "shard_items", "settings", "schedule", "keep_suppressed")
+_PACKAGES = ("tallymill", "numpy", "pyarrow", "onnxruntime", "opencv-python-headless", "pillow", "simplejpeg")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths inside a RUN, and its record."""
+
+    path: Path
+
+    @property
+    def record_path(self) -> Path:
+        """Where ``run.json`` stands."""
+        return self.path / "run.json"
+
+    @property
+    def items_path(self) -> Path:
+        """The canonical rows of the manifest."""
+        return self.path / "items.arrow"
+
+    def read(self) -> dict[str, Any]:
+        """The record, or a ``RunError`` when this is not a RUN."""
+        try:
+            record = json.loads(self.record_path.read_text("utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{self.path} is not a RUN: it has no run.json") from None
+        except (OSError, ValueError) as exc:
+            raise RunError(f"{self.record_path}: cannot be read: {exc}") from None
+        if not isinstance(record, dict) or not {"manifest", "ensemble", "settings", "shard_items"} <= record.keys():
+            raise RunError(f"{self.record_path} was not written by tallymill")
+        return record
+
+    def parts(self, folder: str) -> list[Path]:
+        """The part files of ``scores`` or ``proposals/DETECTOR`` that are there, in order."""
+        return sorted((self.path / folder).glob("part-*.parquet"))
+
+    def continue_with(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Write the record of a new run, or check that an existing one may be continued with it.
+
+        Detectors may be added; anything else that differs is refused with the list of differences. Gives the record
+        in force.
+        """
+        if not self.record_path.exists():
+            if self.path.is_dir() and any(self.path.joinpath(name).exists() for name in ("scores", "proposals")):
+                raise RunError(f"{self.path} holds parts but no run.json", hint="choose another --out, or remove it")
+            write_json(self.record_path, record)
+            return record
+        before = self.read()
+        found = list(differences(before, record))
+        if found:
+            raise RunError(
+                f"{self.path} was made with other settings:\n  " + "\n  ".join(found),
+                hint="choose another --out for these settings, or `tallymill rescore` to change temperatures, "
+                "schedules or ensembles without running a model",
+            )
+        changed = {**record, "created": before["created"], "continued": before.get("continued", [])}
+        if before["versions"] != record["versions"]:
+            changed["continued"] = [*changed["continued"], record["versions"]]
+            changed["versions"] = before["versions"]
+        if changed != before:
+            write_json(self.record_path, changed)
+        return changed
+
+
+def make_record(
+    *,
+    manifest: dict[str, Any],
+    shard_items: int,
+    ensemble: EnsembleConfig,
+    model_hashes: dict[str, str | None],
+    settings: Settings,
+    plan: ScorePlan,
+    keep_suppressed: bool,
+    created: str,
+) -> dict[str, Any]:
+    """Everything that shapes the numbers of a run, as it is written to ``run.json``."""
+    return {
+        "created": created,
+        "manifest": manifest,
+        "shard_items": shard_items,
+        "ensemble": {
+            "name": ensemble.name,
+            "detectors": [
+                {
+                    "name": detector.name,
+                    "family": detector.family,
+                    "model": detector.model,
+                    "model_sha256": model_hashes[detector.name],
+                    "tau": float(detector.tau),
+                }
+                for detector in ensemble.detectors
+            ],
+        },
+        "settings": resolved(settings, ensemble).as_dict(),
+        "schedule": list(plan.schedule),
+        "keep_suppressed": keep_suppressed,
+        "device": "cpu",
+        "versions": versions(),
+    }
+
+
+def resolved(settings: Settings, ensemble: EnsembleConfig) -> Settings:
+    """Settings with the ensemble's slices filled in where the user left them to it."""
+    return settings if settings.slices is not None else replace(settings, slices=ensemble.slices)
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Lines that say what differs between two records, apart from detectors that were added."""
+    for dotted in COMPARED:
+        old, new = _at(before, dotted), _at(now, dotted)
+        pairs = {dotted: (old, new)}
+        if isinstance(old, dict) and isinstance(new, dict):
+            pairs = {f"{dotted}.{key}": (old.get(key), new.get(key)) for key in sorted({*old, *new})}
+        for name, (was, is_now) in pairs.items():
+            if was != is_now:
+                yield f"{name}: {_short(was)} in the RUN, {_short(is_now)} now"
+    asked = {detector["name"]: detector for detector in now["ensemble"]["detectors"]}
+    for detector in before["ensemble"]["detectors"]:
+        other = asked.get(detector["name"])
+        if other is None:
+            yield f"ensemble.detectors: {detector['name']} is in the RUN but not asked for now"
+            continue
+        for key in ("family", "model_sha256", "tau"):
+            if detector[key] != other[key]:
+                yield f"{detector['name']}.{key}: {_short(detector[key])} in the RUN, {_short(other[key])} now"
+
+
+def stamps_of(record: dict[str, Any]) -> Stamps:
+    """What part files of a run with this record carry."""
+    shared = {key: _at(record, key) for key in ("manifest.sha256", "shard_items", "keep_suppressed")}
+    shared |= {key: record["settings"][key] for key in ("floor", "nms_iou", "slices", "max_pixels")}
+    detectors = record["ensemble"]["detectors"]
+    return Stamps(
+        detectors={d["name"]: _digest([shared, d["name"], d["family"], d["model_sha256"]]) for d in detectors},
+        scores=_digest([shared, detectors, record["settings"], record["schedule"]]),
+    )
+
+
+def ensemble_of(record: dict[str, Any]) -> EnsembleConfig:
+    """The ensemble that a record describes."""
+    return EnsembleConfig(
+        name=record["ensemble"]["name"],
+        detectors=tuple(
+            DetectorConfig(d["name"], d["family"], d["model"], d["tau"]) for d in record["ensemble"]["detectors"]
+        ),
+        slices=tuple(record["settings"]["slices"]),
+    )
+
+
+def plan_of(record: dict[str, Any]) -> ScorePlan:
+    """How a record turns proposals into scores."""
+    detectors = record["ensemble"]["detectors"]
+    return ScorePlan(
+        detectors=tuple(d["name"] for d in detectors),
+        taus=tuple(d["tau"] for d in detectors),
+        coverage=record["settings"]["coverage"],
+        schedule=tuple(record["schedule"]),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that touch a pixel or a number."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # an extra that this run did without
+            continue
+    return found
+
+
+def _at(record: dict[str, Any], dotted: str) -> Any:
+    value: Any = record
+    for key in dotted.split("."):
+        value = value[key]
+    return value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."

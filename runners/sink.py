@@ -1,0 +1,172 @@
+"""Where a shard's results go: proposals first, scores last, each file whole or not at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tallymill.engine.batch import ItemBatch
+from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
+from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED, Proposals
+from tallymill.runners.files import appearing
+from tallymill.runners.parts import PartWriter, read_counts
+from tallymill.runners.plan import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What part files must carry to belong to this run: one stamp a detector (ensemble order), one for the scores."""
+
+    detectors: Mapping[str, str]
+    scores: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSummary:
+    """Counts of one shard's rows by status, and the seconds that it took by stage."""
+
+    items: int
+    scored: int = 0
+    error: int = 0
+    uncovered: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready form, and the arguments to make the summary again."""
+        return {
+            "items": self.items,
+            "scored": self.scored,
+            "error": self.error,
+            "uncovered": self.uncovered,
+            "seconds": {stage: round(value, 6) for stage, value in self.seconds.items()},
+        }
+
+
+class Sink:
+    """The proposals and scores folders of one RUN."""
+
+    def __init__(self, run: Path, stamps: Stamps, *, keep_suppressed: bool = False) -> None:
+        self.run = run
+        self.stamps = stamps
+        self.schema = SCHEMA_WITH_SUPPRESSED if keep_suppressed else SCHEMA
+
+    def scores_path(self, shard: Shard) -> Path:
+        """The scores file of a shard."""
+        return self.run / "scores" / shard.part
+
+    def proposals_path(self, detector: str, shard: Shard) -> Path:
+        """The proposals file of a shard and detector."""
+        return self.run / "proposals" / detector / shard.part
+
+    def done(self, shard: Shard) -> bool:
+        """Whether the shard's scores exist whole and name the ensemble of this run."""
+        return read_counts(self.scores_path(shard), self.stamps.scores, len(shard)) is not None
+
+    def summary(self, shard: Shard) -> ShardSummary:
+        """The summary of a shard that is done."""
+        counts = read_counts(self.scores_path(shard), self.stamps.scores, len(shard))
+        assert counts is not None, "summary() is for shards that are done"
+        return ShardSummary(**counts)
+
+    @contextmanager
+    def open(self, shard: Shard) -> Iterator[ShardOutput]:
+        """Collect a shard's results; nothing appears in the RUN before ``commit``."""
+        with ExitStack() as stack:
+            yield ShardOutput(self, shard, stack)
+
+
+class ShardOutput:
+    """The results of one shard while it is worked on.
+
+    ``missing`` names the detectors that have yet to run; proposals of the others are read back from their files.
+    """
+
+    def __init__(self, sink: Sink, shard: Shard, stack: ExitStack) -> None:
+        self._sink, self._shard = sink, shard
+        self._present = {
+            name: pq.read_table(sink.proposals_path(name, shard))
+            for name, stamp in sink.stamps.detectors.items()
+            if read_counts(sink.proposals_path(name, shard), stamp, len(shard)) is not None
+        }
+        self.missing = [name for name in sink.stamps.detectors if name not in self._present]
+        self._known_hashes = self._hashes_on_file() if self._present and self.missing else []
+        # A stack unwinds last in, first out: the scores go in first, so that they appear after all proposals.
+        self._scores_file = stack.enter_context(appearing(sink.scores_path(shard)))
+        self._scores: PartWriter | None = None
+        self._proposals = {
+            name: PartWriter(
+                stack.enter_context(appearing(sink.proposals_path(name, shard))),
+                sink.schema,
+                sink.stamps.detectors[name],
+            )
+            for name in self.missing
+        }
+        self._counts = {name: Counter[str]() for name in self.missing}
+        self._statuses = Counter[str]()
+        self._row = 0
+
+    def check(self, batch: ItemBatch) -> None:
+        """An image whose bytes changed since other detectors looked at it cannot be scored: an error of that item."""
+        known = self._known_hashes[self._row : self._row + len(batch)]
+        for i, (before, now) in enumerate(zip(known, batch.hashes, strict=False)):
+            if before is not None and now is not None and before != now:
+                batch.errors[i] = "image: the file changed since the other detectors of this RUN looked at it"
+
+    def keep(self, batch: ItemBatch, found: Mapping[str, Proposals]) -> dict[str, Proposals]:
+        """Store what the missing detectors found in a batch; give the proposals of all detectors for it."""
+        for name, proposals in found.items():
+            self._proposals[name].write(proposals.to_arrow())
+            self._counts[name].update(_counts_of(proposals))
+        kept = {name: Proposals.from_arrow(table.slice(self._row, len(batch))) for name, table in self._present.items()}
+        return {**kept, **found}
+
+    def write(self, scores: pa.RecordBatch) -> int:
+        """Store scores rows; give the number of error rows among them."""
+        if self._scores is None:
+            self._scores = PartWriter(self._scores_file, scores.schema, self._sink.stamps.scores)
+        self._scores.write(scores)
+        statuses = Counter(scores.column("status").to_pylist())
+        self._statuses.update(statuses)
+        self._row += scores.num_rows
+        return statuses[ERROR]
+
+    def commit(self, seconds: Mapping[str, float]) -> ShardSummary:
+        """Finish every file; they appear when the ``with`` block of ``Sink.open`` ends."""
+        assert self._scores is not None, "a shard has at least one row"
+        for name, writer in self._proposals.items():
+            writer.close(dict(self._counts[name]))
+        summary = ShardSummary(
+            items=len(self._shard),
+            scored=self._statuses[SCORED],
+            error=self._statuses[ERROR],
+            uncovered=self._statuses[UNCOVERED],
+            seconds=seconds,
+        )
+        self._scores.close(summary.as_dict())
+        return summary
+
+    def _hashes_on_file(self) -> list[str | None]:
+        try:
+            table = pq.read_table(self._sink.scores_path(self._shard), columns=["image_hash"])
+        except (OSError, pa.ArrowInvalid):  # no scores yet
+            return []
+        hashes: list[str | None] = table["image_hash"].to_pylist()
+        return hashes if len(hashes) == len(self._shard) else []
+
+
+def _counts_of(proposals: Proposals) -> dict[str, int]:
+    retained = len(proposals.confidence) if proposals.kept is None else int(proposals.kept.sum())
+    return {
+        "items": len(proposals),
+        "failed": sum(error is not None for error in proposals.errors),
+        "proposals": retained,
+        "dropped": proposals.dropped,
+        "saturated": int(proposals.saturated.sum()),
+    }

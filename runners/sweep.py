@@ -1,0 +1,129 @@
+"""Score a manifest into a RUN: plan, resume, commit."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
+from tallymill.engine.items import ManifestOptions, manifest_root
+from tallymill.engine.numbench.scores import ScorePlan
+from tallymill.engine.settings import Settings
+from tallymill.errors import RunError, UsageError
+from tallymill.runners.build import ModelFile, find_models, require_device
+from tallymill.runners.files import appearing, remove_leftovers
+from tallymill.runners.local import run_shards
+from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
+from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
+from tallymill.runners.sink import Sink
+from tallymill.runners.summary import Summary, summarise
+from tallymill.runners.worker import WorkerSpec
+
+
+class SweepProgress(Protocol):
+    """Told how a sweep goes; see ``cli`` for one that draws a bar."""
+
+    def start(self, total: int, done: int) -> None:
+        """Called once: the items of this part of the sweep, and those that were done before."""
+
+    def advance(self, items: int, failed: int) -> None:
+        """Called after each batch (with negative numbers when a worker was lost with its shard)."""
+
+
+class Quiet:
+    """Progress that nobody watches."""
+
+    def start(self, total: int, done: int) -> None:
+        """See ``SweepProgress``."""
+
+    def advance(self, items: int, failed: int) -> None:
+        """See ``SweepProgress``."""
+
+
+def sweep(
+    manifest: str | Path | pa.Table,
+    out: str | Path,
+    *,
+    ensemble: str | Path | EnsembleConfig = "coco-cpu",
+    prompts: str | Path | None = None,
+    prompt: str | None = None,
+    system: str | None = None,
+    settings: Settings | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    part: tuple[int, int] | None = None,
+    shard_items: int | None = None,
+    keep_suppressed: bool = False,
+    progress: SweepProgress | None = None,
+) -> Summary:
+    """Score every image of a manifest into the folder ``out``, or continue a sweep that was stopped there.
+
+    ``manifest`` is Parquet, JSONL, CSV, a folder, an archive, or an Arrow table. ``prompts`` names a prompt file that
+    ``prompt_id`` refers to; ``prompt`` and ``system`` stand in where a row has none. ``part`` = (i, n) takes every n-th
+    shard, i from 1, so that n jobs can share one RUN. Results depend neither on ``workers`` nor on interruptions.
+
+    Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
+    settings, ``ModelError`` when a model is not there. A bad image is an error row.
+    """
+    config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
+    settings = settings or Settings()
+    require_device(device)
+    plan = ScorePlan(tuple(d.name for d in config.detectors), tuple(d.tau for d in config.detectors), settings.coverage)
+    plan.require_floor(settings.floor)
+    models = find_models(config)
+    run = _folder(out)
+    options = ManifestOptions(None if prompts is None else Path(prompts), prompt, system)
+    with appearing(run.items_path) as items:
+        facts = lay_out(manifest, options, items)
+        record = run.continue_with(
+            make_record(
+                manifest=_manifest_entry(manifest, facts),
+                shard_items=_shard_items(shard_items, facts.rows),
+                ensemble=config,
+                model_hashes={name: None if model is None else model.sha256 for name, model in models.items()},
+                settings=settings,
+                plan=plan,
+                keep_suppressed=keep_suppressed,
+                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            )
+        )
+    shards = shards_of(facts.rows, record["shard_items"], part)
+    sink = Sink(run.path, stamps_of(record), keep_suppressed=keep_suppressed)
+    _run(shards, sink, WorkerSpec(str(run.path), record, _paths(models)), workers, progress or Quiet())
+    return summarise(run)
+
+
+def _run(shards: list[Shard], sink: Sink, spec: WorkerSpec, workers: int | None, progress: SweepProgress) -> None:
+    remove_leftovers(sink.run)
+    waiting = [shard for shard in shards if not sink.done(shard)]
+    total = sum(map(len, shards))
+    progress.start(total, total - sum(map(len, waiting)))
+    try:
+        run_shards(waiting, spec, workers, progress.advance)
+    finally:
+        remove_leftovers(sink.run)
+
+
+def _folder(out: str | Path) -> RunFolder:
+    path = Path(out)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path} is a file; --out names a folder")
+    return RunFolder(path)
+
+
+def _shard_items(asked: int | None, rows: int) -> int:
+    if asked is not None and asked < 1:
+        raise UsageError(f"shard_items = {asked}: must be at least 1")
+    return asked or default_shard_items(rows)
+
+
+def _manifest_entry(manifest: str | Path | pa.Table, facts: ManifestFacts) -> dict[str, object]:
+    source = "(table)" if isinstance(manifest, pa.Table) else str(manifest)
+    return {"source": source, "image_root": manifest_root(manifest), "rows": facts.rows, "sha256": facts.sha256}
+
+
+def _paths(models: dict[str, ModelFile | None]) -> dict[str, str | None]:
+    return {name: None if model is None else str(model.path) for name, model in models.items()}

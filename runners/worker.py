@@ -1,0 +1,116 @@
+"""One worker: opens the models once, then scores the shards that it is handed.
+
+Run as a module it is a child process that speaks JSON lines: a ``WorkerSpec`` and then shards on standard input;
+progress, summaries and errors on standard output. (A child started by its own command needs no ``__main__`` guard in
+the program that called ``tallymill.sweep``, and works from a notebook.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tallymill.engine.settings import Settings
+from tallymill.errors import TallymillError
+from tallymill.runners.build import build_pipeline
+from tallymill.runners.plan import ItemFile, Shard
+from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of
+from tallymill.runners.shard import Report, score_shard
+from tallymill.runners.sink import ShardSummary, Sink
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """All that a worker needs: the RUN folder, its record, and the model file of each detector."""
+
+    run: str
+    record: dict[str, Any]
+    models: dict[str, str | None]
+
+
+class Worker:
+    """The pipeline and sink of one RUN, in this process."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        record, run = spec.record, RunFolder(Path(spec.run))
+        self._pipe = build_pipeline(
+            ensemble_of(record),
+            {name: None if path is None else Path(path) for name, path in spec.models.items()},
+            Settings.from_dict(record["settings"]),
+            plan_of(record),
+            image_root=record["manifest"]["image_root"],
+            keep_suppressed=record["keep_suppressed"],
+        )
+        self._sink = Sink(run.path, stamps_of(record), keep_suppressed=record["keep_suppressed"])
+        self._items = ItemFile(run.items_path)
+
+    def score(self, shard: Shard, report: Report) -> ShardSummary:
+        """Score one shard (see ``score_shard``)."""
+        return score_shard(shard, self._items, self._pipe, self._sink, report)
+
+    def close(self) -> None:
+        """Close the files that are held open."""
+        self._items.close()
+        self._pipe.reader.close()
+
+
+def main() -> None:
+    """Serve shards until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    send = _sender()
+    try:
+        _limit_threads()
+        worker = Worker(WorkerSpec(**json.loads(sys.stdin.readline())))
+        for line in sys.stdin:
+            shard = Shard(**json.loads(line))
+            summary = worker.score(shard, lambda items, failed: send({"items": items, "failed": failed}))
+            send({"done": summary.as_dict()})
+        worker.close()
+    except BrokenPipeError:  # the parent is gone
+        sys.exit(1)
+    except TallymillError as exc:
+        send({"error": {"kind": type(exc).__name__, "message": exc.message, "hint": exc.hint}})
+    except Exception:  # the boundary of the process: whatever it was, the parent shows it
+        send({"crash": traceback.format_exc()})
+
+
+def _sender() -> Callable[[dict[str, Any]], None]:
+    """Keep standard output for messages alone: what a library prints goes to standard error instead."""
+    channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def send(message: dict[str, Any]) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    return send
+
+
+def _limit_threads() -> None:
+    """One thread a worker: images run in parallel, and results do not depend on how."""
+    import cv2
+    import pyarrow as pa
+
+    cv2.setNumThreads(1)
+    pa.set_cpu_count(1)
+
+
+def shard_message(shard: Shard) -> str:
+    """The line that hands a shard to a child process."""
+    return json.dumps(asdict(shard)) + "\n"
+
+
+def spec_message(spec: WorkerSpec) -> str:
+    """The line that starts a child process off."""
+    return json.dumps(asdict(spec)) + "\n"
+
+
+if __name__ == "__main__":
+    main()
