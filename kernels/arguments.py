@@ -76,8 +76,8 @@ def offsets(name: str, value: object, end: int, what: str) -> NDArray[np.int64]:
 
 def within(name: str, values: NDArray[Any], low: float, high: float, interval: str) -> None:
     """Refuse values outside ``low`` to ``high``, ends included; NaN is outside."""
-    # min and max carry NaN along, and no comparison with NaN holds.
-    if values.size == 0 or (values.min() >= low and values.max() <= high):
+    # The reductions carry NaN along, and no comparison with NaN holds.
+    if values.size == 0 or (np.minimum.reduce(values) >= low and np.maximum.reduce(values) <= high):
         return
     at = int(np.argmin((values >= low) & (values <= high)))
     raise ValueError(f"{name}: wanted values in {interval}, got {values[at]} at {at}")
@@ -88,9 +88,11 @@ def _typed(name: str, value: object, dtype: type[_Scalar], shape: tuple[int | No
         raise TypeError(f"{name}: wanted a NumPy array of {dtype.__name__}, got {type(value).__name__}")
     if value.dtype != dtype:
         raise TypeError(f"{name}: wanted dtype {dtype.__name__}, got {value.dtype}")
-    if value.ndim != len(shape) or any(
-        want is not None and want != got for want, got in zip(shape, value.shape, strict=True)
-    ):
+    if value.shape != shape and not _fits(value.shape, shape):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"{name}: wanted shape [{wanted}], got {list(value.shape)}")
     return value
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(want in (None, got) for want, got in zip(wanted, shape, strict=True))

@@ -135,7 +135,8 @@ def _check_targets(
             f"target_offsets: wanted as many items as item_offsets, {len(item_offsets) - 1}, "
             f"got {len(target_offsets) - 1}"
         )
-    limits = np.repeat(np.diff(target_offsets), np.diff(item_offsets))
-    if not (inside := target < limits).all():
-        at = int(inside.argmin())
-        raise ValueError(f"target: box {at} names target {target[at]} of an item that has {limits[at]}")
+    at = cpu.misplaced(target, item_offsets, target_offsets)
+    if at >= 0:
+        item = int(np.searchsorted(item_offsets, at, side="right")) - 1
+        has = target_offsets[item + 1] - target_offsets[item]
+        raise ValueError(f"target: box {at} of item {item} names target {target[at]}, but the item has {has}")

@@ -9,6 +9,7 @@ from tallymill.kernels import _native
 
 Doubles = NDArray[np.float64]
 
+misplaced = _native.count_misplaced
 accumulate = _native.count_accumulate
 
 

@@ -24,6 +24,19 @@ void calibrate(Vector<const float> confidence, double tau, Vector<float> rho) {
   for (std::size_t i = 0; i < confidence.size(); ++i) to[i] = calibrated(from[i], tau);
 }
 
+// The first box whose target its item does not have; -1 when there is none.
+std::int64_t misplaced(Vector<const std::uint8_t> target, Vector<const std::int64_t> item_offsets,
+                       Vector<const std::int64_t> target_offsets) {
+  nanobind::gil_scoped_release unlocked;
+  const std::int64_t *boxes = item_offsets.data(), *targets = target_offsets.data();
+  for (std::size_t i = 0; i + 1 < item_offsets.size(); ++i) {
+    for (std::int64_t j = boxes[i]; j < boxes[i + 1]; ++j) {
+      if (target.data()[j] >= targets[i + 1] - targets[i]) return j;
+    }
+  }
+  return -1;
+}
+
 void accumulate(Vector<const float> confidence, Vector<const std::uint8_t> target,
                 Vector<const std::int64_t> item_offsets, Vector<const std::int64_t> target_offsets,
                 Vector<const double> thresholds, double tau, Vector<double> soft, Vector<std::int64_t> hard) {
@@ -82,6 +95,8 @@ void bind_count(nanobind::module_& m) {
   using nanobind::arg;
   m.def("count_calibrate", &calibrate, arg("confidence").noconvert(), arg("tau"), arg("rho").noconvert(),
         "Write the calibrated confidence of each raw one (equation 6).");
+  m.def("count_misplaced", &misplaced, arg("target").noconvert(), arg("item_offsets").noconvert(),
+        arg("target_offsets").noconvert(), "Return the first box whose target its item does not have, or -1.");
   m.def("count_accumulate", &accumulate, arg("confidence").noconvert(), arg("target").noconvert(),
         arg("item_offsets").noconvert(), arg("target_offsets").noconvert(), arg("thresholds").noconvert(), arg("tau"),
         arg("soft").noconvert(), arg("hard").noconvert(), "Add one detector's boxes to the counts of each target.");

@@ -46,7 +46,8 @@ std::uint64_t sort_key(float score, std::uint32_t index) noexcept {
 
 void load(const Problem& p, std::int64_t start, std::size_t n, Scratch& s) noexcept {
   for (std::size_t j = 0; j < n; ++j) s.keys[j] = sort_key(p.scores[start + j], static_cast<std::uint32_t>(j));
-  std::sort(s.keys.begin(), s.keys.begin() + n);
+  // Many detectors answer in this order already.
+  if (!std::is_sorted(s.keys.begin(), s.keys.begin() + n)) std::sort(s.keys.begin(), s.keys.begin() + n);
   for (std::size_t j = 0; j < n; ++j) {
     const auto index = static_cast<std::uint32_t>(s.keys[j]);
     const float* box = p.boxes + 4 * (start + index);
@@ -56,7 +57,7 @@ void load(const Problem& p, std::int64_t start, std::size_t n, Scratch& s) noexc
   }
 }
 
-// Marks which of boxes first..n-1 survive the box `head`, and returns how many do. NaN (an overflowed area) survives.
+// Marks which of the boxes after `head` survive it, and returns how many do. NaN (an overflowed area) survives.
 std::size_t compare(std::size_t head, std::size_t n, float threshold, Scratch& s) noexcept {
   const float x1 = s.x1[head], y1 = s.y1[head], x2 = s.x2[head], y2 = s.y2[head], area = s.area[head];
   const float *xs1 = s.x1.data(), *ys1 = s.y1.data(), *xs2 = s.x2.data(), *ys2 = s.y2.data(), *areas = s.area.data();
@@ -74,8 +75,9 @@ std::size_t compare(std::size_t head, std::size_t n, float threshold, Scratch& s
   return survivors;
 }
 
-// Moves the survivors among boxes first..n-1 up against `first`, in order and without branches.
+// Closes the gaps among boxes first..n-1, one of which at least did not survive; keeps the order, without branches.
 std::size_t compact(std::size_t first, std::size_t n, Scratch& s) noexcept {
+  while (s.alive[first] != 0) ++first;
   std::size_t to = first;
   for (std::size_t j = first; j < n; ++j) {
     s.x1[to] = s.x1[j], s.y1[to] = s.y1[j], s.x2[to] = s.x2[j], s.y2[to] = s.y2[j];
