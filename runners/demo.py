@@ -19,13 +19,13 @@ from rich.table import Table
 
 import tallymill
 from tallymill.engine.ensemble import load_ensemble
-from tallymill.engine.numbench.calibration import Calibration, fit_temperature, label_proposals, temper
+from tallymill.engine.numbench.calibration import Calibration, fit_temperature, label_proposals
 from tallymill.engine.numbench.draw import BoxLayer, draw_boxes
 from tallymill.engine.numbench.scores import SCORED, ScorePlan
 from tallymill.engine.proposals import OK
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
-from tallymill.kernels.count import threshold
+from tallymill.kernels.count import calibrate, threshold
 from tallymill.runners.collages import MOST_IMAGES, CollageSet, make_collages
 
 IMAGES = 64
@@ -258,7 +258,7 @@ def counted(detector: str, proposals: pa.Table, score: Mapping[str, Any], tau: f
     row = proposals.filter(pc.equal(proposals["item_id"], score["item_id"])).to_pylist()[0]
     confidence, target = np.array(row["confidence"], np.float32), np.array(row["target"], np.int64)
     least = threshold(np.array([t["requested"] for t in score["targets"]], np.uint16))
-    kept = temper(confidence, tau).astype(np.float64) >= least[target]
+    kept = calibrate(confidence, tau).astype(np.float64) >= least[target]
     return BoxLayer(detector, _boxes(row)[kept], confidence[kept])
 
 

@@ -12,7 +12,6 @@ from tallymill.engine.numbench.calibration import (
     label_proposals,
     negative_log_likelihood,
     reliability,
-    temper,
 )
 from tallymill.errors import MissingExtraError, UsageError
 
@@ -118,13 +117,13 @@ def test_fifteen_bins_cover_the_unit_interval() -> None:
     assert all(a.high == b.low for a, b in pairwise(rows))
 
 
-def test_temper_is_equation_six() -> None:
-    p = np.array([0.0, 0.05, 0.5, 0.9, 1.0], dtype=np.float32)
-    rho = temper(p, 1.42)
-    assert rho.dtype == np.float32
-    assert (rho[0], rho[2], rho[4]) == (0.0, 0.5, 1.0)
-    q = float(p[3])
-    assert rho[3] == np.float32(1 / (1 + math.exp(-math.log(q / (1 - q)) / 1.42)))
+def test_measures_after_are_those_of_equation_six() -> None:
+    p, y = simulated(1.42, 200, seed=5)
+    fit = fit_temperature(p, y)
+    z = np.log(p.astype(np.float64) / (1 - p.astype(np.float64)))
+    rho = (1 / (1 + np.exp(-z / fit.tau))).astype(np.float32)
+    assert fit.ece_after == expected_calibration_error(rho, y)
+    assert fit.brier_after == brier_score(rho, y)
 
 
 def label(
