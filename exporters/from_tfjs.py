@@ -17,9 +17,10 @@ import onnx
 from onnx import helper
 
 from tallymill.errors import ModelError
-from tallymill.exporters.recipes.base import GraphInput
+from tallymill.exporters.recipes.base import GraphInput, GraphOutput
 from tallymill.exporters.tfjs_builder import Array, Builder, Value, plain
-from tallymill.exporters.tfjs_ops import OPS, Node
+from tallymill.exporters.tfjs_node import Node
+from tallymill.exporters.tfjs_ops import OPS
 
 _STORED = {"float32": np.float32, "int32": np.int32, "bool": np.bool_}
 _QUANTISED = {"float16": np.float16, "uint8": np.uint8, "uint16": np.uint16}
@@ -29,17 +30,17 @@ def convert(
     model_json: Path,
     *,
     inputs: Sequence[GraphInput],
-    outputs: Sequence[tuple[str, str]],
+    outputs: Sequence[GraphOutput],
     rewire: Mapping[str, str] | None = None,
     name: str = "model",
     metadata: Mapping[str, str] | None = None,
 ) -> onnx.ModelProto:
     """Convert the part of a tfjs graph between ``inputs`` and ``outputs``.
 
-    ``outputs`` are pairs (tfjs tensor such as ``split:1``, ONNX name), laid out as TensorFlow has them. ``rewire``
-    maps a tfjs tensor to the one used in its place. float32, int32 and bool weights are read as stored, float16 and
-    uint8/uint16 ones are dequantised to float32 or int32. Raises ``ModelError`` naming the file when it is missing,
-    cut short or not a graph model, and naming node and operator when an operator is not known.
+    Tensors are named as TensorFlow does (``split:1`` is the second output of ``split``); ``rewire`` maps one to the
+    tensor used in its place. float32, int32 and bool weights are read as stored, float16 and uint8/uint16 ones are
+    dequantised to float32 or int32. Raises ``ModelError`` naming the file when it is missing, cut short or not a
+    graph model, and naming node and operator when an operator is not known.
     """
     nodes, manifest = _read(model_json)
     weights = _weights(model_json, manifest)
@@ -53,16 +54,16 @@ def convert(
         cast = helper.np_dtype_to_tensor_dtype(np.dtype(entry.cast or entry.dtype))
         values[_canonical(entry.at)] = plain(builder.cast(tensor, cast))
     aliases = {_canonical(old): _canonical(new) for old, new in (rewire or {}).items()}
-    wanted = [_canonical(tensor) for tensor, _ in outputs]
+    wanted = [_canonical(output.at) for output in outputs]
     try:
         for node in _order(nodes, wanted, values, aliases):
             _convert_node(builder, node, values, weights, aliases)
     except ModelError as exc:
         raise ModelError(f"{model_json}: {exc.message}", hint=exc.hint) from exc
     named = []
-    for tensor_name, (_, onnx_name) in zip(wanted, outputs, strict=True):
-        builder.scope = onnx_name
-        named.append((builder.take(values[aliases.get(tensor_name, tensor_name)]), onnx_name))
+    for tensor_name, output in zip(wanted, outputs, strict=True):
+        builder.scope = output.name
+        named.append((builder.take(values[aliases.get(tensor_name, tensor_name)], output.axes), output.name))
     return builder.model(name, tensors, named, dict(metadata or {}))
 
 

@@ -24,8 +24,12 @@ from tallymill.exporters.recipes.base import Recipe
 RECIPES: Mapping[str, Recipe] = {m.RECIPE.name: m.RECIPE for m in (coco_ssd, nanodet, centernet)}
 ENSEMBLES: Mapping[str, tuple[str, ...]] = {"coco-cpu": ("coco-ssd", "nanodet", "centernet")}
 
-_IMPORTER = ("from_tfjs.py", "tfjs_builder.py", "tfjs_ops.py")
+_IMPORTER = ("from_tfjs.py", "tfjs_builder.py", "tfjs_ops.py", "tfjs_shapes.py", "tfjs_node.py", "tfjs_peephole.py")
 _verified: set[Path] = set()
+
+
+def _silent(_line: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def get(
     name: str,
     *,
     source: Path | None = None,
-    log: Callable[[str], object] = str,
+    log: Callable[[str], None] = _silent,
     recipes: Mapping[str, Recipe] = RECIPES,
 ) -> list[Path]:
     """Make a model, or all models of an ensemble, available and return their ONNX files.

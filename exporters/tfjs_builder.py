@@ -18,6 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 
+from tallymill.exporters.tfjs_peephole import fuse_hard_swish
+
 Array = NDArray[Any]
 Shape = tuple[int | None, ...]
 
@@ -146,17 +148,19 @@ class Builder:
     def model(
         self, name: str, inputs: Sequence[Tensor], outputs: Sequence[tuple[Tensor, str]], metadata: dict[str, str]
     ) -> onnx.ModelProto:
-        """The finished model; unused nodes were never written, so nothing has to be pruned."""
+        """The finished model, with the initializers that its nodes still use."""
         for tensor, onnx_name in outputs:
             if tensor.data is not None:
                 self.initializers[tensor.name] = tensor.data
             self.nodes.append(helper.make_node("Identity", [tensor.name], [onnx_name], name=f"output/{onnx_name}"))
+        nodes = fuse_hard_swish(self.nodes, self.initializers)
+        used = {source for node in nodes for source in node.input}
         graph = helper.make_graph(
-            self.nodes,
+            nodes,
             name,
             [helper.make_tensor_value_info(t.name, t.elem, t.shape) for t in inputs],
             [helper.make_tensor_value_info(onnx_name, t.elem, t.shape) for t, onnx_name in outputs],
-            [numpy_helper.from_array(data, key) for key, data in self.initializers.items()],
+            [numpy_helper.from_array(data, key) for key, data in self.initializers.items() if key in used],
         )
         model = helper.make_model(
             graph, producer_name="tallymill", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION

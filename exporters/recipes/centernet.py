@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallymill.exporters.recipes.base import GraphInput, PackageFile, Recipe
+from tallymill.exporters.recipes.base import GraphInput, GraphOutput, PackageFile, Recipe
 
 RECIPE = Recipe(
     name="centernet",
@@ -15,6 +15,9 @@ RECIPE = Recipe(
     ),
     model_json="models/centernet.json",
     # The two heads, not `detections`: that is cut to the hundred best cells and cannot take a batch.
-    inputs=(GraphInput("tower_0/images", "image", "uint8", (None, 512, 512, 3), cast="float32"),),
-    outputs=(("tower_0/keypoints", "heat"), ("tower_0/wh", "sides")),
+    inputs=(GraphInput("tower_0/images", "image", "uint8", (1, 512, 512, 3), cast="float32"),),
+    outputs=(
+        GraphOutput("tower_0/keypoints", "heat", axes=(0, 3, 1, 2)),
+        GraphOutput("tower_0/wh", "sides", axes=(0, 3, 1, 2)),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallymill.exporters.recipes.base import GraphInput, PackageFile, Recipe
+from tallymill.exporters.recipes.base import GraphInput, GraphOutput, PackageFile, Recipe
 
 _LOOP = "Preprocessor/map/while/ResizeImage"
 
@@ -34,5 +34,5 @@ RECIPE = Recipe(
     # inside the loop and the loop's result is replaced by what the body computes.
     inputs=(GraphInput(f"{_LOOP}/ExpandDims", "image", "uint8", (1, None, None, 3), cast="float32"),),
     rewire={"Preprocessor/map/TensorArrayStack/TensorArrayGatherV3": f"{_LOOP}/ResizeBilinear"},
-    outputs=(("Postprocessor/Slice", "scores"), ("Postprocessor/ExpandDims_1", "boxes")),
+    outputs=(GraphOutput("Postprocessor/Slice", "scores"), GraphOutput("Postprocessor/ExpandDims_1", "boxes")),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallymill.exporters.recipes.base import GraphInput, PackageFile, Recipe
+from tallymill.exporters.recipes.base import GraphInput, GraphOutput, PackageFile, Recipe
 
 RECIPE = Recipe(
     name="nanodet",
@@ -16,11 +16,11 @@ RECIPE = Recipe(
     model_json="models/nanodet.json",
     inputs=(GraphInput("input_1", "image", "float32", (1, 3, 416, 416)),),
     outputs=(
-        ("Identity", "scores_8"),
-        ("Identity_1", "scores_16"),
-        ("Identity_2", "scores_32"),
-        ("Identity_3", "distances_8"),
-        ("Identity_4", "distances_16"),
-        ("Identity_5", "distances_32"),
+        GraphOutput("Identity", "scores_8", axes=(0, 2, 1)),
+        GraphOutput("Identity_1", "scores_16", axes=(0, 2, 1)),
+        GraphOutput("Identity_2", "scores_32", axes=(0, 2, 1)),
+        GraphOutput("Identity_3", "distances_8", axes=(0, 2, 1)),
+        GraphOutput("Identity_4", "distances_16", axes=(0, 2, 1)),
+        GraphOutput("Identity_5", "distances_32", axes=(0, 2, 1)),
     ),
 )
