@@ -13,22 +13,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from PIL import Image
 from rich.table import Table
 
 import tallymill
 from tallymill.engine.ensemble import load_ensemble
-from tallymill.engine.numbench.calibration import Calibration, fit_temperature, label_proposals
+from tallymill.engine.numbench.calibration import Calibration, Truth, fit_temperature, labelled_proposals
 from tallymill.engine.numbench.draw import BoxLayer, draw_boxes
 from tallymill.engine.numbench.scores import SCORED, ScorePlan
-from tallymill.engine.proposals import OK
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
+from tallymill.exporters import hub
 from tallymill.kernels.count import calibrate, threshold
-from tallymill.runners.collages import MOST_IMAGES, CollageSet, make_collages
+from tallymill.runners.collages import MOST_IMAGES, make_collages
+from tallymill.runners.run import Run
+from tallymill.runners.summary import Summary
+from tallymill.runners.sweep import SweepProgress
 
 IMAGES = 64
+# Shards of four keep every processor of a laptop busy with so few images.
+SHARD_ITEMS = 4
 # One picture of each kind is drawn with its boxes: few, many at random, and as many as there are in a grid.
 PICTURED = (("1-25", "random"), ("26-50", "random"), ("51-75", "grid"))
 
@@ -67,18 +71,11 @@ class DemoResult:
     """What the demo found, and where it lies."""
 
     out: Path
+    summary: Summary
     rows: tuple[CountRow, ...]
     rescored: tuple[CountRow, ...]
     fits: tuple[Fit, ...]
     pictures: tuple[Path, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The visible objects of one image: target int64 [G] and boxes float64 [G, 4] xyxy."""
-
-    target: NDArray[np.int64]
-    boxes: NDArray[np.float64]
 
 
 def run_demo(
@@ -89,35 +86,38 @@ def run_demo(
     images: int | None = None,
     seed: int = 0,
     tell: Tell | None = None,
+    progress: SweepProgress | None = None,
 ) -> DemoResult:
     """Make collages, sweep them, fit temperatures on a part of their own, score again, and draw three pictures.
 
     ``images`` in all (64 when None, 4 to 70), a quarter of them for calibration. Everything lies under ``out``:
     the collages with manifests and truth, ``run``, ``calibration`` and ``rescored`` (RUN folders), ``pictures``, and
-    ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step.
+    ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step, and
+    ``progress`` follows the two sweeps. Raises ``MissingExtraError`` without scikit-image or scipy.
     """
     say = tell or _quiet
     scored, calibration = _split(IMAGES if images is None else images)
-    taus = {detector.name: detector.tau for detector in load_ensemble(ensemble).detectors}
+    _fetch_models(ensemble, say)
     say(f"drawing {scored} collages to score and {calibration} to calibrate with")
     collages = make_collages(out, seed=seed, scored=scored, calibration=calibration)
     truth = read_truth(collages.truth)
-    say(f"scoring {scored} images with {', '.join(taus)}")
-    tallymill.sweep(collages.score, out / "run", ensemble=ensemble, workers=workers)
-    say(f"finding the boxes of {calibration} images to calibrate with")
-    tallymill.sweep(collages.calibration, out / "calibration", ensemble=ensemble, workers=workers)
-    scores = tallymill.load(out / "run").scores
-    require_disjoint(scores, tallymill.load(out / "calibration").scores)
-    fits = fit_detectors({d: tallymill.load(out / "calibration").proposals(d) for d in taus}, truth, taus)
+    options: dict[str, Any] = {"ensemble": ensemble, "workers": workers, "progress": progress}
+    say(f"scoring {scored} images")
+    swept = tallymill.sweep(collages.score, out / "run", shard_items=SHARD_ITEMS, **options)
+    say(f"finding boxes in {calibration} images to calibrate with")
+    tallymill.sweep(collages.calibration, out / "calibration", shard_items=SHARD_ITEMS, **options)
+    run, held_out = tallymill.load(out / "run"), tallymill.load(out / "calibration")
+    require_disjoint(run.scores, held_out.scores)
+    fits = fit_detectors({name: held_out.proposals(name) for name in run.detectors}, truth, run.taus)
     say("scoring again with the fitted temperatures")
     tallymill.rescore(out / "run", out=out / "rescored", tau={fit.detector: fit.tau_used for fit in fits})
-    proposals = {d: tallymill.load(out / "run").proposals(d) for d in taus}
     result = DemoResult(
         out=out,
-        rows=tuple(count_rows(scores, truth)),
+        summary=swept,
+        rows=tuple(count_rows(run.scores, truth)),
         rescored=tuple(count_rows(tallymill.load(out / "rescored").scores, truth)),
         fits=tuple(fits),
-        pictures=tuple(draw_pictures(collages, out, scores, proposals, taus)),
+        pictures=tuple(draw_pictures(out, run)),
     )
     write_json(result, out / "demo.json")
     return result
@@ -125,6 +125,13 @@ def run_demo(
 
 def _quiet(_: str) -> None:
     pass
+
+
+def _fetch_models(ensemble: str, say: Tell) -> None:
+    models = [detector.model for detector in load_ensemble(ensemble).detectors]
+    for name in [ensemble] if ensemble in hub.ENSEMBLES else models:
+        if name is not None and not name.endswith(".onnx"):
+            hub.get(name, log=say)
 
 
 def _split(images: int) -> tuple[int, int]:
@@ -192,22 +199,6 @@ def require_disjoint(scores: pa.Table, calibration: pa.Table) -> None:
         )
 
 
-def labelled_proposals(
-    proposals: pa.Table, truth: Mapping[str, Truth]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Confidences float32 [P] and labels bool [P] of one detector's proposals over all items that went well."""
-    nothing = Truth(np.empty(0, np.int64), np.empty((0, 4)))
-    confidences, labels = [np.empty(0, np.float32)], [np.empty(0, np.bool_)]
-    for row in proposals.to_pylist():
-        if row["status"] != OK:
-            continue
-        boxes, confidence = _boxes(row), np.array(row["confidence"], np.float32)
-        true = truth.get(row["item_id"], nothing)
-        confidences.append(confidence)
-        labels.append(label_proposals(boxes, confidence, row["target"], true.boxes, true.target))
-    return np.concatenate(confidences), np.concatenate(labels)
-
-
 def fit_detectors(
     proposals: Mapping[str, pa.Table], truth: Mapping[str, Truth], taus: Mapping[str, float]
 ) -> list[Fit]:
@@ -231,25 +222,21 @@ def _within_floor(detector: str, tau: float) -> bool:
     return True
 
 
-def draw_pictures(
-    collages: CollageSet, out: Path, scores: pa.Table, proposals: Mapping[str, pa.Table], taus: Mapping[str, float]
-) -> list[Path]:
+def draw_pictures(out: Path, run: Run) -> list[Path]:
     """Draw the boxes that count towards n^ over an image of each kind in ``PICTURED`` that was scored."""
-    rows = scores.to_pylist()
+    rows = run.scores.to_pylist()
+    proposals = {name: run.proposals(name) for name in run.detectors}
     folder = out / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for count_range, layout in PICTURED:
         cell = [r for r in rows if (r["count_range"], r["layout"], r["status"]) == (count_range, layout, SCORED)]
         if cell:
-            row = cell[0]
-            picture = collages.manifest.parent / "images" / f"{row['item_id']}.jpg"
-            layers = [counted(name, table, row, taus[name]) for name, table in proposals.items()]
-            with Image.open(picture) as opened:
-                drawn = draw_boxes(np.asarray(opened.convert("RGB")), layers, caption(row), threshold=0.0)
-            path = folder / f"{count_range}-{layout}.png"
-            drawn.save(path)
-            written.append(path)
+            layers = [counted(name, table, cell[0], run.taus[name]) for name, table in proposals.items()]
+            with Image.open(out / "images" / f"{cell[0]['item_id']}.jpg") as opened:
+                drawn = draw_boxes(np.asarray(opened.convert("RGB")), layers, caption(cell[0]), threshold=0.0)
+            written.append(folder / f"{count_range}-{layout}.png")
+            drawn.save(written[-1])
     return written
 
 
@@ -259,7 +246,7 @@ def counted(detector: str, proposals: pa.Table, score: Mapping[str, Any], tau: f
     confidence, target = np.array(row["confidence"], np.float32), np.array(row["target"], np.int64)
     least = threshold(np.array([t["requested"] for t in score["targets"]], np.uint16))
     kept = calibrate(confidence, tau).astype(np.float64) >= least[target]
-    return BoxLayer(detector, _boxes(row)[kept], confidence[kept])
+    return BoxLayer(detector, np.array(row["box"], np.float32).reshape(-1, 4)[kept], confidence[kept])
 
 
 def caption(score: Mapping[str, Any]) -> str:
@@ -268,13 +255,10 @@ def caption(score: Mapping[str, Any]) -> str:
     return f"{asked}, {score['layout']}: cw-NPS {score['cw_nps']:.2f}"
 
 
-def _boxes(row: Mapping[str, Any]) -> NDArray[np.float32]:
-    return np.array(row["box"], np.float32).reshape(-1, 4)
-
-
 def write_json(result: DemoResult, path: Path) -> None:
     """The whole result as JSON, paths relative to its folder, NaN as null."""
     document = {
+        "run": result.summary.as_dict(),
         "counts": [asdict(row) for row in result.rows],
         "counts_rescored": [asdict(row) for row in result.rescored],
         "calibration": [asdict(fit) for fit in result.fits],

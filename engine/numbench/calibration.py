@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from tallymill.engine.proposals import OK
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.kernels.count import calibrate
 
@@ -49,6 +51,14 @@ class ReliabilityBin:
     accuracy: float
 
 
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The objects of one image: the index of their target int64 [G] and boxes float64 [G, 4] xyxy in pixels."""
+
+    target: NDArray[np.int64]
+    boxes: NDArray[np.float64]
+
+
 def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
     """Fit tau of equation 6 by maximum likelihood.
 
@@ -75,6 +85,23 @@ def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
         brier_before=brier_score(p, y),
         brier_after=brier_score(rho, y),
     )
+
+
+def labelled_proposals(
+    proposals: pa.Table, truth: Mapping[str, Truth]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Confidences float32 [P] and labels bool [P] of one detector's proposals over all items that went well.
+
+    ``proposals`` is a table of a RUN (see ``engine/proposals.py``); an item that ``truth`` does not name holds nothing.
+    """
+    nothing = Truth(np.empty(0, np.int64), np.empty((0, 4)))
+    confidences, labels = [np.empty(0, np.float32)], [np.empty(0, np.bool_)]
+    for row in proposals.to_pylist():
+        if row["status"] == OK:
+            true = truth.get(row["item_id"], nothing)
+            confidences.append(np.array(row["confidence"], np.float32))
+            labels.append(label_proposals(row["box"], confidences[-1], row["target"], true.boxes, true.target))
+    return np.concatenate(confidences), np.concatenate(labels)
 
 
 def label_proposals(

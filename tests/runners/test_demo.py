@@ -2,7 +2,7 @@ import json
 import math
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +10,13 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tallymill.engine.numbench.calibration import Calibration
+from tallymill.engine.numbench.calibration import Calibration, Truth
 from tallymill.engine.numbench.draw import PALETTE
 from tallymill.engine.proposals import SCHEMA
 from tallymill.errors import RunError, UsageError
 from tallymill.runners import demo
-from tallymill.runners.collages import CollageSet
-from tallymill.runners.demo import CountRow, DemoResult, Fit, Truth
+from tallymill.runners.demo import CountRow, DemoResult, Fit
+from tallymill.runners.summary import Summary
 
 
 def scored(item: str, count_range: str, layout: str, targets: list[tuple[str, int, float]], cw: float, b: float) -> Any:
@@ -78,24 +78,6 @@ def test_a_cell_without_a_score_has_no_means() -> None:
     assert math.isnan(row.soft)
 
 
-def test_proposals_are_labelled_item_by_item() -> None:
-    table = proposals(
-        proposal_row("a", [0, 0, 1], [0.5, 0.75, 0.25], [A, A, B]),
-        proposal_row("b", [0, 1], [0.5, 0.9], [FAR, A]),
-        proposal_row("nothing visible", [0], [0.5], [A]),
-        proposal_row("no proposals", [], [], []),
-    )
-    confidence, label = demo.labelled_proposals(table, TRUTH)
-    assert confidence.tolist() == pytest.approx([0.5, 0.75, 0.25, 0.5, 0.9, 0.5])
-    assert label.tolist() == [False, True, True, False, False, False]
-
-
-def test_items_in_error_give_no_labels() -> None:
-    table = proposals(proposal_row("a", [0], [0.5], [A], status="error", error="image: cut short"))
-    confidence, label = demo.labelled_proposals(table, TRUTH)
-    assert (confidence.size, label.size) == (0, 0)
-
-
 def calibration_items(confidence_true: float, confidence_false: float) -> pa.Table:
     """Eight items; true boxes at one confidence, false ones at another, a quarter of each swapped."""
     rows = []
@@ -141,16 +123,28 @@ def test_only_boxes_that_count_are_drawn() -> None:
     assert demo.counted("nanodet", table, score, 3.0).boxes.tolist() == [FAR, A]
 
 
+class FakeRun:
+    """What ``draw_pictures`` reads of a Run."""
+
+    detectors = ("nanodet",)
+    taus: ClassVar = {"nanodet": 1.0}
+
+    def __init__(self, scores: pa.Table, found: pa.Table) -> None:
+        self.scores, self._found = scores, found
+
+    def proposals(self, detector: str) -> pa.Table:
+        assert detector == "nanodet"
+        return self._found
+
+
 def test_pictures_are_drawn_of_scored_images_only(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
-    for item in ("a", "b"):
-        Image.new("RGB", (200, 200), (90, 90, 90)).save(tmp_path / "images" / f"{item}.jpg")
+    Image.new("RGB", (200, 200), (90, 90, 90)).save(tmp_path / "images" / "a.jpg")
     table = pa.Table.from_pylist(
         [failed("x", "1-25", "random"), scored("a", "1-25", "random", [("cat", 3, 1.0)], 0.5, 0.5)]
     )
-    made = CollageSet(*(tmp_path / f"{name}.jsonl" for name in ("m", "s", "c", "t")), ())
-    found = {"nanodet": proposals(proposal_row("a", [0], [0.9], [[50.0, 50.0, 150.0, 150.0]]))}
-    [path] = demo.draw_pictures(made, tmp_path, table, found, {"nanodet": 1.0})
+    found = proposals(proposal_row("a", [0], [0.9], [[50.0, 50.0, 150.0, 150.0]]))
+    [path] = demo.draw_pictures(tmp_path, FakeRun(table, found))
     assert path == tmp_path / "pictures" / "1-25-random.png"
     with Image.open(path) as opened:
         assert opened.getpixel((100, opened.height - 150)) == PALETTE[0]
@@ -180,6 +174,7 @@ def result(out: Path) -> DemoResult:
     row = CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 44.9, 0.712, 0.655)
     return DemoResult(
         out=out,
+        summary=Summary("run", True, 4, 4, 4, 0, 0, 0.712, 0.655),
         rows=(row,),
         rescored=(CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 50.1, 0.812, 0.655),),
         fits=(Fit("nanodet", fitted, 1.42), Fit("centernet", wild, 1.0), Fit("coco-ssd", nothing, 1.0)),
@@ -194,6 +189,7 @@ def test_json_holds_everything_and_no_nan(tmp_path: Path) -> None:
         raise AssertionError(constant)
 
     document = json.loads((tmp_path / "demo.json").read_text(), parse_constant=refuse)
+    assert document["run"]["items"] == 4
     assert document["counts"][0]["cw_nps"] == 0.712
     assert document["counts_rescored"][0]["soft"] == 50.1
     assert document["calibration"][0]["calibration"]["tau"] == 1.42

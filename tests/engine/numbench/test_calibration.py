@@ -1,18 +1,23 @@
 import math
 import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tallymill.engine.numbench.calibration import (
+    Truth,
     brier_score,
     expected_calibration_error,
     fit_temperature,
     label_proposals,
+    labelled_proposals,
     negative_log_likelihood,
     reliability,
 )
+from tallymill.engine.proposals import SCHEMA
 from tallymill.errors import MissingExtraError, UsageError
 
 
@@ -188,3 +193,35 @@ def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MissingExtraError) as caught:
         fit_temperature([0.5, 0.6], [True, False])
     assert caught.value.hint == "pip install 'tallymill[demo]'"
+
+
+def proposal_row(item: str, target: list[int], confidence: list[float], box: list[list[float]], **more: Any) -> Any:
+    base = {"item_id": item, "width": 100, "height": 100, "status": "ok", "error": None, "saturated": False}
+    lists = {"requested": [2], "covered": [True], "target": target, "confidence": confidence, "box": box}
+    return {**base, **lists, **more}
+
+
+def proposals(*rows: Any) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
+
+
+FAR = [70.0, 70.0, 90.0, 90.0]
+TRUTH = {"a": Truth(np.array([0, 1]), np.array([A, B])), "b": Truth(np.array([0]), np.array([A]))}
+
+
+def test_proposals_are_labelled_item_by_item() -> None:
+    table = proposals(
+        proposal_row("a", [0, 0, 1], [0.5, 0.75, 0.25], [A, A, B]),
+        proposal_row("b", [0, 1], [0.5, 0.9], [FAR, A]),
+        proposal_row("nothing visible", [0], [0.5], [A]),
+        proposal_row("no proposals", [], [], []),
+    )
+    confidence, label = labelled_proposals(table, TRUTH)
+    assert confidence.tolist() == pytest.approx([0.5, 0.75, 0.25, 0.5, 0.9, 0.5])
+    assert label.tolist() == [False, True, True, False, False, False]
+
+
+def test_items_in_error_give_no_labels() -> None:
+    table = proposals(proposal_row("a", [0], [0.5], [A], status="error", error="image: cut short"))
+    confidence, label = labelled_proposals(table, TRUTH)
+    assert (confidence.size, label.size) == (0, 0)
