@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.shape_inference import infer_node_outputs
 
-from tallymill.exporters.tfjs_peephole import fuse_hard_swish
+from tallymill.exporters.tfjs_peephole import simplify
 
 Array = NDArray[Any]
 Shape = tuple[int | None, ...]
@@ -153,7 +153,7 @@ class Builder:
             if tensor.data is not None:
                 self.initializers[tensor.name] = tensor.data
             self.nodes.append(helper.make_node("Identity", [tensor.name], [onnx_name], name=f"output/{onnx_name}"))
-        nodes = fuse_hard_swish(self.nodes, self.initializers)
+        nodes = simplify(self.nodes, self.initializers)
         used = {source for node in nodes for source in node.input}
         graph = helper.make_graph(
             nodes,

@@ -1,0 +1,93 @@
+"""NanoDet on the 80 COCO classes: sigmoid scores and a distribution over distances to the four sides of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
+from tallymill.engine.detectors.dense import select
+from tallymill.engine.sessions.base import Array, Session
+
+SIDE = 416
+STRIDES = (8, 16, 32)
+BINS = 11
+
+# Blue, green, red, in 0..255.
+_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
+_RECIPROCAL_STD = 1 / np.array([57.375, 57.12, 58.395], np.float32)
+
+
+def _centres() -> NDArray[np.float32]:
+    """Centre x, y and stride of every cell, stride 8 first, rows from top to bottom: float32 [3549, 3]."""
+    cells = []
+    for stride in STRIDES:
+        y, x = np.mgrid[: SIDE // stride, : SIDE // stride]
+        cells.append(np.stack([(x.ravel() + 0.5) * stride, (y.ravel() + 0.5) * stride, np.full(x.size, stride)], 1))
+    return np.concatenate(cells).astype(np.float32)
+
+
+_CELLS = _centres()
+_STARTS = np.cumsum([0] + [(SIDE // stride) ** 2 for stride in STRIDES])
+_BIN = np.arange(BINS, dtype=np.float32)
+
+
+class NanoDet(Detector):
+    """Takes windows warped to 416x416, BGR, normalised; shapes are fixed, so one window a call.
+
+    Outputs for each stride s of 8, 16, 32 with n = 416/s: ``scores_s`` float32 [1, 80, n*n], ``distances_s`` float32
+    [1, 44, n*n] (left, top, right, bottom; 11 logits each). A distance is the expectation over the bins 0..10 of
+    their softmax, in strides, from the cell's centre (Generalized Focal Loss, arXiv 2006.04388, equation 6). As in
+    the original, boxes are clipped to the window.
+    """
+
+    def __init__(self, session: Session, name: str = "nanodet") -> None:
+        super().__init__(session)
+        self.spec = DetectorSpec(name=name, family="nanodet", labels=COCO_80, synonyms=COCO_SYNONYMS)
+
+    def preprocess(self, window: NDArray[np.uint8]) -> Array:
+        """RGB uint8 [H, W, 3] -> normalised BGR float32 [3, 416, 416]; bilinear, aspect ratio not kept."""
+        warped = cv2.resize(window, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+        planes = np.empty((3, SIDE, SIDE), np.float32)
+        for plane, colour, mean, scale in zip(planes, (2, 1, 0), _MEAN, _RECIPROCAL_STD, strict=True):
+            np.subtract(warped[..., colour], mean, out=plane)
+            plane *= scale
+        return planes
+
+    def run(self, batch: Array) -> dict[str, Array]:
+        """Float32 [1, 3, 416, 416] -> scores and distances of each stride."""
+        return self.session.run({"image": batch})
+
+    def decode(
+        self,
+        outputs: Mapping[str, Array],
+        index: int,
+        size: tuple[int, int],
+        classes: NDArray[np.int64],
+        floor: float,
+    ) -> Candidates:
+        """See ``Detector.decode``; candidates of a class are in cell order, stride 8 first."""
+        scores = np.concatenate([outputs[f"scores_{stride}"][index][classes] for stride in STRIDES], axis=1)
+        request, cell = select(scores, floor)
+        logits = np.empty((len(cell), 4, BINS), np.float32)
+        for level, stride in enumerate(STRIDES):
+            here = np.flatnonzero((cell >= _STARTS[level]) & (cell < _STARTS[level + 1]))
+            columns = outputs[f"distances_{stride}"][index][:, cell[here] - _STARTS[level]]
+            logits[here] = columns.T.reshape(-1, 4, BINS)
+        height, width = size
+        boxes = _boxes(logits, _CELLS[cell]) * np.array([width, height, width, height], np.float32)
+        return Candidates(boxes, scores[request, cell], request)
+
+
+def _boxes(logits: NDArray[np.float32], cells: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Distance logits [P, 4, 11] and cells [P, 3] -> boxes [P, 4] xyxy as fractions of the window, clipped to it."""
+    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+    distances = (weights @ _BIN) / weights.sum(axis=2) * cells[:, 2:]
+    centres = cells[:, :2]
+    corners = np.concatenate([centres - distances[:, :2], centres + distances[:, 2:]], axis=1)
+    clipped: NDArray[np.float32] = np.clip(corners / SIDE, 0, 1)
+    return clipped
