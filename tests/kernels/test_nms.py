@@ -1,0 +1,391 @@
+"""NMS: cpu against the reference, index for index, and both against cases worked by hand."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tallymill.errors import UsageError
+from tallymill.kernels.count import calibrate
+from tallymill.kernels.nms import Kept, nms, reference, select, valid
+
+Floats = NDArray[np.float32]
+BOTH = pytest.mark.parametrize("impl", ["cpu", "reference"])
+
+
+def f32(*rows: Any) -> Floats:
+    return np.array(rows, np.float32)
+
+
+def whole(boxes: Floats) -> NDArray[np.int64]:
+    return np.array([0, len(boxes)], np.int64)
+
+
+def keep(boxes: Floats, scores: Floats, threshold: float = 0.5, *, impl: str) -> list[int]:
+    kept = nms(boxes, scores, whole(boxes), threshold, impl=impl)
+    assert kept.offsets.tolist() == [0, len(kept.indices)]
+    return kept.indices.tolist()  # type: ignore[no-any-return]
+
+
+def crowd(rng: np.random.Generator, n: int, side: float = 200.0) -> Floats:
+    """Boxes that overlap enough for long chains of suppression."""
+    centre = rng.random((n, 2)) * side
+    half = rng.random((n, 2)) * 20 + 5
+    return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
+
+
+def assert_equal(one: Kept, other: Kept) -> None:
+    np.testing.assert_array_equal(one.indices, other.indices)
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    assert one.indices.dtype == one.offsets.dtype == np.int64
+
+
+# Cases worked by hand.
+
+
+@BOTH
+def test_first_of_equal_scores_stays(impl: str) -> None:
+    boxes = f32([0, 0, 10, 10], [1, 0, 11, 10], [0, 1, 10, 11])
+    assert keep(boxes, f32(1, 1, 1), impl=impl) == [0]
+
+
+@BOTH
+@pytest.mark.parametrize(("threshold", "expected"), [(0.0, [0, 2]), (0.1, [0, 1])])
+def test_a_suppressed_box_suppresses_nothing(threshold: float, expected: list[int], impl: str) -> None:
+    boxes = f32([10, 0, 20, 10], [0, 0, 10.5, 10], [0, 0, 9.5, 10])
+    assert keep(boxes, f32(1, 0.9, 0.5), threshold, impl=impl) == expected
+
+
+@BOTH
+@pytest.mark.parametrize(("threshold", "expected"), [(0.68, [0]), (0.681, [0, 1])])
+def test_areas_have_no_plus_one(threshold: float, expected: list[int], impl: str) -> None:
+    boxes = f32([0, 0, 10, 10], [1, 1, 11, 11])
+    assert reference.iou(boxes[0], boxes[1:])[0] == pytest.approx(0.6807, abs=5e-5)
+    assert keep(boxes, f32(0.9, 0.8), threshold, impl=impl) == expected
+
+
+@BOTH
+@pytest.mark.parametrize(("threshold", "expected"), [(0.333, [0]), (0.334, [0, 1])])
+def test_huge_boxes_keep_their_overlap(threshold: float, expected: list[int], impl: str) -> None:
+    boxes = f32([0, 0, 60000, 60000], [30000, 0, 90000, 60000])
+    assert reference.iou(boxes[0], boxes[1:])[0] == np.float32(1 / 3)
+    assert keep(boxes, f32(0.9, 0.8), threshold, impl=impl) == expected
+
+
+@BOTH
+def test_disjoint_boxes_all_stay(impl: str) -> None:
+    x, y = np.divmod(np.arange(150), 15)
+    corner = np.stack([x, y], axis=1) * 20
+    boxes = np.concatenate([corner, corner + 20], axis=1).astype(np.float32)  # neighbours touch
+    scores = np.linspace(0.1, 0.9, 150).astype(np.float32)
+    assert keep(boxes, scores, 0.0, impl=impl) == list(range(149, -1, -1))
+
+
+@BOTH
+def test_threshold_is_strict_and_float64(impl: str) -> None:
+    half = f32([0, 0, 2, 1], [0, 0, 1, 1])
+    assert keep(half, f32(0.9, 0.8), 0.5, impl=impl) == [0, 1]
+    assert keep(half, f32(0.9, 0.8), np.nextafter(0.5, 0), impl=impl) == [0]
+    # The IoU is float32(0.3), a little above 0.3 in float64; rounding the threshold would make the two equal.
+    assert np.float64(np.float32(0.3)) > 0.3
+    tenths = f32([0, 0, 10, 1], [0, 0, 3, 1])
+    assert keep(tenths, f32(0.9, 0.8), 0.3, impl=impl) == [0]
+    # And float32(0.7) is a little below.
+    assert np.float64(np.float32(0.7)) < 0.7
+    assert keep(f32([0, 0, 10, 1], [0, 0, 7, 1]), f32(0.9, 0.8), 0.7, impl=impl) == [0, 1]
+
+
+@BOTH
+def test_order_is_score_then_index(impl: str) -> None:
+    boxes = f32(*([i * 10, 0, i * 10 + 5, 5] for i in range(6)))
+    scores = f32(0.5, -1, 0.5, 0.9, -0.0, 0.0)
+    assert keep(boxes, scores, impl=impl) == [3, 0, 2, 4, 5, 1]
+
+
+@BOTH
+def test_segments_do_not_see_each_other(impl: str) -> None:
+    boxes = np.tile(f32([0, 0, 10, 10]), (5, 1))
+    offsets = np.array([0, 0, 2, 2, 4, 5, 5], np.int64)
+    kept = nms(boxes, f32(0.1, 0.2, 0.9, 0.9, 0.3), offsets, impl=impl)
+    assert kept.indices.tolist() == [1, 2, 4]
+    assert kept.offsets.tolist() == [0, 0, 1, 1, 2, 3, 3]
+
+
+@BOTH
+@pytest.mark.parametrize("segments", [0, 1, 3])
+def test_no_boxes(segments: int, impl: str) -> None:
+    kept = nms(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.zeros(segments + 1, np.int64), impl=impl)
+    assert kept.indices.shape == (0,)
+    assert kept.offsets.tolist() == [0] * (segments + 1)
+
+
+@BOTH
+def test_areas_beyond_float32_suppress_nothing(impl: str) -> None:
+    boxes = np.tile(f32([-1e30, -1e30, 1e30, 1e30]), (3, 1))
+    assert keep(boxes, f32(0.1, 0.2, 0.3), impl=impl) == [2, 1, 0]
+
+
+@BOTH
+def test_areas_below_float32_suppress_nothing(impl: str) -> None:
+    boxes = np.tile(f32([0, 0, 1e-30, 1e-30]), (2, 1))
+    assert keep(boxes, f32(0.1, 0.2), impl=impl) == [1, 0]
+
+
+# cpu against the reference.
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 15, 16, 17, 47, 48, 49, 63, 64, 65, 255, 256, 257, 999, 1000, 1001])
+@pytest.mark.parametrize("levels", [1, 4, 1 << 20])
+def test_segment_lengths_and_ties(n: int, levels: int) -> None:
+    rng = np.random.default_rng([n, levels])
+    boxes = crowd(rng, n)
+    scores = (rng.integers(0, levels, n) / levels).astype(np.float32)
+    for threshold in (0.0, 0.5, 1.0):
+        offsets = whole(boxes)
+        assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 1e18, 3e19])
+def test_scales(scale: float) -> None:
+    rng = np.random.default_rng(7)
+    boxes = crowd(rng, 200) * np.float32(scale)
+    scores = rng.random(200).astype(np.float32)
+    offsets = whole(boxes)
+    assert valid(boxes, scores).all()
+    assert_equal(nms(boxes, scores, offsets), nms(boxes, scores, offsets, impl="reference"))
+
+
+@pytest.mark.parametrize("presorted", [np.argsort, lambda scores: np.argsort(-scores, kind="stable")])
+def test_sorted_scores(presorted: Any) -> None:
+    rng = np.random.default_rng(8)
+    boxes, scores = crowd(rng, 300), rng.random(300).astype(np.float32)
+    scores = scores[presorted(scores)]
+    offsets = whole(boxes)
+    assert_equal(nms(boxes, scores, offsets), nms(boxes, scores, offsets, impl="reference"))
+
+
+coordinate = st.integers(0, 12).map(float)  # small integers: many exact ties, touching and equal boxes
+length = st.integers(1, 6).map(float)
+box = st.tuples(coordinate, coordinate, length, length).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+segment = st.lists(st.tuples(box, st.integers(-2, 4)), max_size=40)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(segment, max_size=5), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 2 / 3, 1.0]), st.integers(1, 3))
+def test_random_segments(segments: list[list[tuple[Any, int]]], threshold: float, threads: int) -> None:
+    rows = [row for part in segments for row in part]
+    boxes = np.array([row[0] for row in rows], np.float32).reshape(-1, 4)
+    scores = np.array([row[1] / 4 for row in rows], np.float32)
+    offsets = np.cumsum([0, *map(len, segments)], dtype=np.int64)
+    kept = nms(boxes, scores, offsets, threshold, threads=threads)
+    assert_equal(kept, nms(boxes, scores, offsets, threshold, impl="reference"))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 120), st.floats(0, 1))
+def test_random_floats(seed: int, n: int, threshold: float) -> None:
+    rng = np.random.default_rng(seed)
+    boxes, scores = crowd(rng, n, side=float(rng.integers(1, 300))), rng.standard_normal(n).astype(np.float32)
+    offsets = whole(boxes)
+    assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**32 - 1), st.integers(2, 60))
+def test_thresholds_at_an_overlap(seed: int, n: int) -> None:
+    """The threshold is an IoU that occurs, or its neighbour on either side."""
+    rng = np.random.default_rng(seed)
+    boxes, scores = crowd(rng, n, side=40), rng.random(n).astype(np.float32)
+    exact = float(reference.iou(boxes[0], boxes[1:]).max())
+    for threshold in (np.nextafter(exact, 0), exact, min(np.nextafter(exact, 2), 1.0)):
+        offsets = whole(boxes)
+        assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+
+
+def test_threads_give_the_same() -> None:
+    rng = np.random.default_rng(9)
+    lengths = rng.integers(0, 120, 300)
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    boxes, scores = crowd(rng, int(offsets[-1])), rng.random(int(offsets[-1])).astype(np.float32)
+    one = nms(boxes, scores, offsets, threads=1)
+    assert 300 < len(one.indices) < len(boxes)
+    for threads in (2, 3, 256):
+        assert_equal(nms(boxes, scores, offsets, threads=threads), one)
+
+
+def test_calls_from_several_threads_at_once() -> None:
+    rng = np.random.default_rng(10)
+    boxes, scores = crowd(rng, 4000), rng.random(4000).astype(np.float32)
+    offsets = np.arange(0, 4001, 100, dtype=np.int64)
+    expected, results = nms(boxes, scores, offsets), []
+    callers = [
+        threading.Thread(target=lambda: results.append(nms(boxes, scores, offsets, threads=2))) for _ in range(6)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(results) == 6
+    for result in results:
+        assert_equal(result, expected)
+
+
+def test_strided_misaligned_and_read_only_inputs() -> None:
+    rng = np.random.default_rng(11)
+    boxes, scores, offsets = crowd(rng, 100), rng.random(100).astype(np.float32), np.array([0, 40, 100], np.int64)
+    expected = nms(boxes, scores, offsets)
+    wide, twice = np.full((100, 8), np.nan, np.float32), np.full(200, np.nan, np.float32)
+    wide[:, ::2], twice[::2] = boxes, scores
+    assert_equal(nms(wide[:, ::2], twice[::2], np.repeat(offsets, 2)[::2]), expected)
+    assert_equal(nms(np.asfortranarray(boxes), scores, offsets), expected)
+    memory = np.zeros(401 * 4, np.uint8)
+    shifted = memory[1 : 1 + 1600].view(np.float32).reshape(100, 4)
+    shifted[:] = boxes
+    assert not shifted.flags.aligned
+    assert_equal(nms(shifted, scores, offsets), expected)
+    for array in (boxes, scores, offsets):
+        array.setflags(write=False)
+    assert_equal(nms(boxes, scores, offsets), expected)
+
+
+def test_inputs_are_left_alone() -> None:
+    rng = np.random.default_rng(12)
+    boxes, scores = crowd(rng, 100), rng.random(100).astype(np.float32)
+    before = boxes.copy(), scores.copy()
+    nms(boxes, scores, whole(boxes))
+    np.testing.assert_array_equal(boxes, before[0])
+    np.testing.assert_array_equal(scores, before[1])
+
+
+@pytest.mark.parametrize("tau", [0.93, 1.0, 1.15, 1.42])
+def test_temperature_does_not_matter(tau: float) -> None:
+    rng = np.random.default_rng(13)
+    boxes = crowd(rng, 500)
+    confidence = (rng.integers(50, 1000, 500) / 1000).astype(np.float32)  # apart, and with ties
+    offsets = whole(boxes)
+    assert_equal(nms(boxes, calibrate(confidence, tau), offsets), nms(boxes, confidence, offsets))
+
+
+# Validity.
+
+
+BAD_BOXES = [
+    [1, 0, 1, 1],  # no width
+    [0, 1, 1, 1],  # no height
+    [2, 0, 1, 1],
+    [0, 2, 1, 1],
+    *([*[0, 0, 1, 1][:i], bad, *[0, 0, 1, 1][i + 1 :]] for i in range(4) for bad in (np.nan, np.inf, -np.inf)),
+]
+
+
+@pytest.mark.parametrize("bad", BAD_BOXES)
+def test_valid_refuses_boxes(bad: list[float]) -> None:
+    boxes = f32([0, 0, 1, 1], bad, [-5, -5, -4, -4])
+    assert valid(boxes, f32(0.1, 0.2, 0.3)).tolist() == [True, False, True]
+    assert reference.valid(boxes, f32(0.1, 0.2, 0.3)).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_valid_refuses_scores(bad: float) -> None:
+    boxes = f32([0, 0, 1, 1], [0, 0, 1, 1])
+    assert valid(boxes, f32(bad, 0.5)).tolist() == [False, True]
+    assert reference.valid(boxes, f32(bad, 0.5)).tolist() == [False, True]
+
+
+def test_valid_of_nothing() -> None:
+    result = valid(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+    assert result.shape == (0,)
+    assert result.dtype == np.bool_
+
+
+special = st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3.4e38, -3.4e38, 1.0, 2.0])
+
+
+@given(st.lists(st.lists(special, min_size=5, max_size=5), max_size=60))
+def test_valid_equals_the_reference(rows: list[list[float]]) -> None:
+    table = np.array(rows, np.float32).reshape(-1, 5)
+    boxes, scores = table[:, :4], table[:, 4]
+    np.testing.assert_array_equal(valid(boxes, scores), reference.valid(boxes, scores))
+
+
+@BOTH
+@pytest.mark.parametrize("bad", BAD_BOXES)
+def test_nms_refuses_what_valid_refuses(bad: list[float], impl: str) -> None:
+    boxes = f32([0, 0, 1, 1], bad)
+    with pytest.raises(ValueError, match=r"^boxes: .* at 1 .*valid\(\)"):
+        nms(boxes, f32(0.5, 0.5), whole(boxes), impl=impl)
+
+
+# Arguments.
+
+
+GOOD: dict[str, Any] = {
+    "boxes": f32([0, 0, 1, 1], [0, 0, 2, 2]),
+    "scores": f32(0.5, 0.6),
+    "offsets": np.array([0, 2], np.int64),
+}
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "error", "message"),
+    [
+        ("boxes", [[0, 0, 1, 1]], TypeError, "boxes: wanted a NumPy array of float32, got list"),
+        ("boxes", np.zeros((2, 4)), TypeError, "boxes: wanted dtype float32, got float64"),
+        ("boxes", np.zeros((2, 4), ">f4"), TypeError, "boxes: wanted dtype float32, got >f4"),
+        ("boxes", np.zeros((2, 5), np.float32), ValueError, r"boxes: wanted shape \[any, 4\], got \[2, 5\]"),
+        ("boxes", np.zeros(8, np.float32), ValueError, r"boxes: wanted shape \[any, 4\], got \[8\]"),
+        ("scores", f32(0.5), ValueError, r"scores: wanted shape \[2\], got \[1\]"),
+        ("scores", np.zeros((2, 1), np.float32), ValueError, r"scores: wanted shape \[2\], got \[2, 1\]"),
+        ("scores", np.zeros(2, np.float16), TypeError, "scores: wanted dtype float32, got float16"),
+        ("scores", f32(0.5, np.nan), ValueError, r"score nan at 1 is degenerate or not finite"),
+        ("offsets", np.array([0, 2], np.int32), TypeError, "offsets: wanted dtype int64, got int32"),
+        ("offsets", np.array([], np.int64), ValueError, "offsets: wanted offsets that start at 0, got no entries"),
+        ("offsets", np.array([1, 2], np.int64), ValueError, "offsets: wanted offsets that start at 0, got 1"),
+        ("offsets", np.array([0, 1], np.int64), ValueError, "offsets: .* end at the number of boxes, 2, got 1"),
+        ("offsets", np.array([0, 3, 2], np.int64), ValueError, "offsets: .* never fall, got 3, 2 at 1"),
+        ("iou_threshold", -0.1, ValueError, r"iou_threshold: wanted a number in \[0, 1\], got -0.1"),
+        ("iou_threshold", 50, ValueError, r"iou_threshold: wanted a number in \[0, 1\], got 50"),
+        ("iou_threshold", float("nan"), ValueError, r"iou_threshold: wanted a number in \[0, 1\], got nan"),
+        ("threads", 0, ValueError, "threads: wanted 1 to 256, got 0"),
+        ("threads", 257, ValueError, "threads: wanted 1 to 256, got 257"),
+    ],
+)
+def test_wrong_arguments(argument: str, value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        nms(**(GOOD | {argument: value}))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_select(device: str) -> None:
+    assert select("auto", device) == "cpu"
+    assert select("cpu", device) == "cpu"
+    assert select("reference", device) == "reference"
+    with pytest.raises(UsageError, match="no GPU implementation"):
+        select("gpu", device)
+    with pytest.raises(UsageError, match="unknown implementation 'numba'") as raised:
+        select("numba", device)
+    assert raised.value.hint == "one of: auto, cpu, reference, gpu"
+
+
+def test_select_refuses_an_unknown_device() -> None:
+    with pytest.raises(UsageError, match="unknown device 'tpu'"):
+        select("cpu", "tpu")
+
+
+def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    original = reference.nms
+    monkeypatch.setattr(reference, "nms", lambda *args: ran.append("reference") or original(*args))
+    nms(**GOOD, impl="cpu")
+    nms(**GOOD)
+    assert ran == []
+    nms(**GOOD, impl="reference")
+    assert ran == ["reference"]
+    with pytest.raises(UsageError, match="no GPU implementation"):
+        nms(**GOOD, impl="gpu")
