@@ -177,7 +177,8 @@ def pngs(picture):
     alpha = np.linspace(0, 255, gray.size).reshape(gray.shape).astype(np.uint8)
     rgba = np.dstack([picture, alpha])
     deep = np.random.default_rng(6).integers(0, 65536, (20, 40, 4)).astype(np.uint16)
-    ramp = (np.arange(256, dtype=np.uint16) * 257 - np.arange(256, dtype=np.uint16) % 2 * 200)[None]
+    levels = np.arange(256, dtype=np.uint16)
+    ramp = (levels * 256 + levels * 37 % 256)[None]
     high = (deep >> 8).astype(np.uint8)
     indexed = Image.fromarray(picture).quantize(32)
     shown = np.asarray(indexed.convert("RGB"))

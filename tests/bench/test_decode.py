@@ -25,7 +25,7 @@ def test_the_photographs_differ_and_have_the_stated_size():
 
 
 def test_it_refuses_to_time_decoders_that_disagree(monkeypatch):
-    monkeypatch.setattr(bench, "decode", lambda data: np.zeros((1024, 1024, 3), np.uint8))
+    monkeypatch.setattr(bench, "decode", lambda _: np.zeros((1024, 1024, 3), np.uint8))
     monkeypatch.setattr(bench, "_rate", lambda *_: pytest.fail("timed a wrong decoder"))
     with pytest.raises(TallymillError, match="photograph 0: pillow"):
         bench.run(images=1, repeats=1)
