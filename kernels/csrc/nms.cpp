@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -28,26 +29,43 @@ struct Problem {
 // The boxes of one segment that are still undecided, best first. Coordinates lie in arrays of their own, so that the
 // compiler can vectorise over boxes.
 struct Scratch {
-  explicit Scratch(std::size_t n) : keys(n), x1(n), y1(n), x2(n), y2(n), area(n), index(n), alive(n) {}
+  explicit Scratch(std::size_t n) : keys(n), spare(n), x1(n), y1(n), x2(n), y2(n), area(n), index(n), alive(n) {}
 
-  std::vector<std::uint64_t> keys;
+  std::vector<std::uint64_t> keys, spare;
   std::vector<float> x1, y1, x2, y2, area;
   std::vector<std::uint32_t> index;
   std::vector<std::uint32_t> alive;  // as wide as a float, so that lanes need no repacking
 };
 
-// Sorts by falling score: a float's bits, taken as an integer, grow with it once the negative ones are turned over.
-// The index below makes all keys differ, so that ties come by rising index whatever the sort does.
+// Smaller for a better box: a float's bits, taken as an integer, grow with it once the negative ones are turned over.
+// The index below makes all keys differ, so that ties come by rising index however they are sorted.
 std::uint64_t sort_key(float score, std::uint32_t index) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 and +0 are a tie
   const std::uint32_t rising = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
   return (std::uint64_t{~rising} << 32) | index;
 }
 
+// Radix sort by the four bytes of the score, least first; each pass is stable, so the indices need no pass.
+void sort_keys(std::size_t n, Scratch& s) noexcept {
+  if (std::is_sorted(s.keys.begin(), s.keys.begin() + n)) return;  // many detectors answer in this order already
+  if (n < 64) return std::sort(s.keys.begin(), s.keys.begin() + n);
+  const auto digit = [](std::uint64_t key, int byte) { return (key >> (32 + 8 * byte)) & 255; };
+  std::uint32_t places[4][256] = {};
+  for (std::size_t j = 0; j < n; ++j) {
+    for (int byte = 0; byte < 4; ++byte) ++places[byte][digit(s.keys[j], byte)];
+  }
+  for (int byte = 0; byte < 4; ++byte) {
+    std::uint32_t* place = places[byte];
+    if (place[digit(s.keys[0], byte)] == n) continue;  // the same everywhere
+    std::exclusive_scan(place, place + 256, place, 0u);
+    for (std::size_t j = 0; j < n; ++j) s.spare[place[digit(s.keys[j], byte)]++] = s.keys[j];
+    s.keys.swap(s.spare);
+  }
+}
+
 void load(const Problem& p, std::int64_t start, std::size_t n, Scratch& s) noexcept {
   for (std::size_t j = 0; j < n; ++j) s.keys[j] = sort_key(p.scores[start + j], static_cast<std::uint32_t>(j));
-  // Many detectors answer in this order already.
-  if (!std::is_sorted(s.keys.begin(), s.keys.begin() + n)) std::sort(s.keys.begin(), s.keys.begin() + n);
+  sort_keys(n, s);
   for (std::size_t j = 0; j < n; ++j) {
     const auto index = static_cast<std::uint32_t>(s.keys[j]);
     const float* box = p.boxes + 4 * (start + index);

@@ -381,7 +381,12 @@ def test_select_refuses_an_unknown_device() -> None:
 def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     original = reference.nms
-    monkeypatch.setattr(reference, "nms", lambda *args: ran.append("reference") or original(*args))
+
+    def recorded(*args: Any) -> Any:
+        ran.append("reference")
+        return original(*args)
+
+    monkeypatch.setattr(reference, "nms", recorded)
     nms(**GOOD, impl="cpu")
     nms(**GOOD)
     assert ran == []
