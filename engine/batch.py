@@ -38,7 +38,7 @@ class Targets:
 
     def category(self, target: int) -> str:
         """The category of one flat target."""
-        return self.categories[self.codes[target]]
+        return self.categories[int(self.codes[target])]
 
 
 @dataclass(slots=True)

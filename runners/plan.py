@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from tallymill.engine.items import Digest, DuplicateCheck, ManifestOptions, read_items
-from tallymill.engine.numbench.scores import OWN_COLUMNS
 from tallymill.errors import ManifestError, UsageError
 
 BLOCK_ROWS = 1024
@@ -88,12 +87,6 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
 
 def _checked(batches: Iterator[pa.RecordBatch], digest: Digest, duplicates: DuplicateCheck) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        taken = [name for name in OWN_COLUMNS if name in batch.schema.names]
-        if taken:
-            raise ManifestError(
-                f"column {taken[0]!r} of the manifest has the name of a column of the scores",
-                hint="rename it; other columns are carried into the scores as they are",
-            )
         digest.update(batch)
         duplicates.add(batch)
         yield batch
@@ -134,6 +127,10 @@ class ItemFile(AbstractContextManager["ItemFile"]):
         self._reader = pa.ipc.open_file(self._file)
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def rows(self, shard: Shard) -> Iterator[pa.RecordBatch]:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tallymill.engine.batch import ItemBatch, batch_of
+from tallymill.engine.items import CORE_COLUMNS, TARGETS
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.parts import read_counts
-from tallymill.runners.plan import Shard, shards_of
+from tallymill.runners.plan import ItemFile, Shard, shards_of
 from tallymill.runners.run_folder import RunFolder, stamps_of
 from tallymill.runners.summary import Summary, summarise
 
@@ -51,7 +54,7 @@ class Run:
     @property
     def proposals_folder(self) -> Path:
         """Where the proposals are; a re-scored RUN refers to those of the RUN that it came from."""
-        return self.path / self.record.get("proposals_of", "") / "proposals"
+        return self.path / str(self.record.get("proposals_of", "")) / "proposals"
 
     @property
     def scores(self) -> pa.Table:
@@ -85,6 +88,31 @@ class Run:
             return None
         return pq.read_table(path)
 
+    def items(self, shard: Shard, proposals: pa.Table) -> Iterator[ItemBatch]:
+        """The items of a shard with their hashes, without pixels.
+
+        Where ``items.arrow`` is gone they are made from ``proposals`` (any detector's of this shard), which know ids
+        and requested counts but no categories: enough for every score.
+        """
+        hashes = self._hashes(shard)
+        path = self.proposals_folder.parent / "items.arrow"
+        if not path.is_file():
+            yield _with_hashes(batch_of(_items_from(proposals)), hashes)
+            return
+        row = 0
+        with ItemFile(path) as file:
+            for rows in file.rows(shard):
+                yield _with_hashes(batch_of(rows), hashes[row : row + rows.num_rows])
+                row += rows.num_rows
+
+    def _hashes(self, shard: Shard) -> list[str | None]:
+        path = self.proposals_folder.parent / "scores" / shard.part
+        try:
+            hashes: list[str | None] = pq.read_table(path, columns=["image_hash"])["image_hash"].to_pylist()
+        except (OSError, pa.ArrowInvalid):  # the scores are gone, and the numbers do not need them
+            return [None] * len(shard)
+        return hashes if len(hashes) == len(shard) else [None] * len(shard)
+
     def summary(self) -> Summary:
         """The counts and means of the RUN as it stands."""
         return summarise(self.folder, write=False)
@@ -99,3 +127,27 @@ def _joined(tables: list[pa.Table], message: str) -> pa.Table:
     if not tables:
         raise RunError(message, hint="run the sweep again; it continues where it stopped")
     return pa.concat_tables(tables).replace_schema_metadata(None)
+
+
+def _with_hashes(batch: ItemBatch, hashes: list[str | None]) -> ItemBatch:
+    batch.hashes = hashes
+    return batch
+
+
+def _items_from(proposals: pa.Table) -> pa.RecordBatch:
+    """Canonical rows as far as proposals tell them: ids and requested counts, categories unknown."""
+    rows = proposals.combine_chunks().to_batches()[0]
+    requested = rows.column("requested")
+    counts = requested.flatten()
+    pairs = pa.StructArray.from_arrays(
+        [pa.nulls(len(counts), pa.string()), counts.cast(pa.int64())], fields=list(TARGETS.value_type)
+    )
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(requested.value_lengths()))]).astype(np.int32)
+    known = {
+        "item_id": rows.column("item_id"),
+        "targets": pa.ListArray.from_arrays(pa.array(offsets), pairs, type=TARGETS),
+    }
+    columns = [known.get(field.name, pa.nulls(len(rows), field.type)) for field in CORE_COLUMNS]
+    return pa.record_batch(
+        [column.cast(field.type) for column, field in zip(columns, CORE_COLUMNS, strict=True)], names=CORE_COLUMNS.names
+    )

@@ -30,8 +30,6 @@ TARGET_TYPE = pa.struct(
         pa.field("covering", pa.uint8()),
     ]
 )
-# Columns of a scores file that a manifest may not bring along under the same name.
-OWN_COLUMNS = ("image_hash", "cw_nps", "b_nps", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class ScorePlan:
     detectors: tuple[str, ...]
     taus: tuple[float, ...]
     coverage: Coverage = "covered"
-    schedule: tuple[float, ...] = tuple(threshold(np.arange(1, MAX_COUNT + 1)).tolist())
+    schedule: tuple[float, ...] = tuple(threshold(np.arange(1, MAX_COUNT + 1, dtype=np.uint16)).tolist())
 
     def require_floor(self, floor: float) -> None:
         """Refuse a floor above which proposals that count would have been thrown away."""

@@ -1,3 +1,41 @@
-"""tallymill scores counting benchmarks at the scale of ten million images."""
+"""tallymill scores counting benchmarks at the scale of ten million images.
+
+>>> import tallymill
+>>> tallymill.score("cats.jpg", {"cat": 3}).cw_nps
+>>> tallymill.sweep("manifest.parquet", "RUN").cw_nps
+>>> tallymill.load("RUN").scores
+
+The kernels stand on their own: ``from tallymill.kernels.nms import nms`` imports nothing of the engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Settings", "dump", "load", "rescore", "score", "sweep"]
+
+if TYPE_CHECKING:
+    from tallymill.engine.settings import Settings
+    from tallymill.runners.dump import dump
+    from tallymill.runners.rescore import rescore
+    from tallymill.runners.run import load
+    from tallymill.runners.single import score
+    from tallymill.runners.sweep import sweep
+
+_HOME = {
+    "Settings": "tallymill.engine.settings",
+    "dump": "tallymill.runners.dump",
+    "load": "tallymill.runners.run",
+    "rescore": "tallymill.runners.rescore",
+    "score": "tallymill.runners.single",
+    "sweep": "tallymill.runners.sweep",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the engine when it is first used, so that importing a kernel stays cheap."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'tallymill' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

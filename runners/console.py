@@ -1,0 +1,131 @@
+"""What the command line shows: a progress bar, tables, and one-line errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tallymill.errors import TallymillError
+from tallymill.exporters.hub import ModelInfo
+from tallymill.runners.single import ImageScore
+from tallymill.runners.summary import Summary
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Bar:
+    """A progress bar on standard error: images a second, failures, remaining time."""
+
+    def __init__(self, *, show: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[failed]} failed"),
+            TimeRemainingColumn(),
+            console=err,
+            disable=not show,
+        )
+        self._task: TaskID | None = None
+        self._done = self._failed = 0
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def start(self, total: int, done: int) -> None:
+        """See ``SweepProgress``. A second sweep gets a bar of its own."""
+        self._done = self._failed = 0
+        self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
+        if done:
+            self._progress.console.print(f"continuing: {done:,} of {total:,} items were done before")
+
+    def advance(self, items: int, failed: int) -> None:
+        """See ``SweepProgress``."""
+        if self._task is None:
+            return
+        self._done, self._failed = self._done + items, self._failed + failed
+        elapsed = self._progress.tasks[self._task].elapsed or 0.0
+        rate = f"{self._done / elapsed:,.1f} images/s" if elapsed else ""
+        self._progress.update(self._task, completed=self._done, rate=rate, failed=self._failed)
+
+
+def show_error(error: TallymillError) -> None:
+    """One line that says what is wrong, and one that says what to do."""
+    err.print(f"tallymill: {error.message}", markup=False)
+    if error.hint:
+        err.print(f"  {error.hint}", markup=False)
+
+
+def show_summary(summary: Summary) -> None:
+    """The counts and means of a RUN."""
+    table = Table(show_header=False, box=None)
+    table.add_row("items", f"{summary.items:,}" if summary.complete else f"{summary.done:,} of {summary.items:,}")
+    for name, count in (("scored", summary.scored), ("failed", summary.error), ("uncovered", summary.uncovered)):
+        table.add_row(name, f"{count:,}")
+    table.add_row("cw-NPS", _number(summary.cw_nps))
+    table.add_row("b-NPS", _number(summary.b_nps))
+    out.print(table)
+    for reason, count in summary.reasons[:10]:
+        out.print(f"  {count:,} x {reason}", markup=False)
+    if len(summary.reasons) > 10:
+        out.print("  and other reasons, listed in summary.json")
+    out.print(f"written to {summary.run}", markup=False)
+
+
+def show_scores(results: Sequence[ImageScore]) -> None:
+    """A row for each image and target: what was asked, and each detector's soft (hard) count beside the ensemble's."""
+    detectors = list(dict.fromkeys(name for result in results for name in result.proposals))
+    table = Table()
+    table.add_column("image", overflow="fold")
+    for name in ("asked", *detectors, "ensemble", "cw-NPS", "b-NPS"):
+        table.add_column(name, justify="right")
+    for result in results:
+        for first, target in enumerate(result.targets):
+            scores = ("", "") if first else (_number(result.cw_nps), _number(result.b_nps))
+            counts = (_pair(target.detectors.get(name)) for name in detectors)
+            ensemble = _pair(None if target.soft is None or target.hard is None else (target.soft, target.hard))
+            table.add_row(
+                "" if first else result.image, f"{target.requested} {target.category}", *counts, ensemble, *scores
+            )
+    out.print(table)
+    out.print("counts are soft (hard); a dash: the category is not covered")
+    for result in results:
+        if result.status != "scored":
+            out.print(f"{result.image}: {result.status}{': ' + result.error if result.error else ''}", markup=False)
+
+
+def show_models(models: Sequence[ModelInfo]) -> None:
+    """The catalogue, and what of it is here."""
+    table = Table()
+    for name in ("model", "package", "licence", "size", "where"):
+        table.add_column(name, overflow="fold")
+    for model in models:
+        size = "" if model.size is None else f"{model.size / 1e6:.1f} MB"
+        where = "not fetched" if model.path is None else str(model.path)
+        table.add_row(model.name, f"{model.package}@{model.version}", model.licence, size, where)
+    out.print(table)
+
+
+def show_bench(result: Mapping[str, object], text: str) -> None:
+    """A benchmark's table, then its result as the last line of JSON."""
+    out.print(text, markup=False)
+    print(json.dumps(result))  # noqa: T201
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _pair(counts: tuple[float, float] | None) -> str:
+    return "-" if counts is None else f"{counts[0]:.2f} ({counts[1]:g})"

