@@ -131,11 +131,11 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
             f"{scored} scored and {calibration} calibration images: at least 1 scored and {MOST_IMAGES} in all"
         )
     photographs = {p.category: _load(p) for p in PHOTOGRAPHS}
-    collages = (*plan("score", scored), *plan("calibration", calibration))
+    collages = (*plan("score", scored, seed), *plan("calibration", calibration, seed))
     (out / "images").mkdir(parents=True, exist_ok=True)
     truth: list[dict[str, Any]] = []
     for collage in collages:
-        picture, boxes = draw(collage, photographs, Random(f"{seed}:{collage.item_id}"))
+        picture, boxes = draw(collage, photographs, Random(collage.item_id))
         picture.save(out / _image(collage), quality=QUALITY, subsampling=0)
         truth += [
             {"item_id": collage.item_id, "target": b.target, "box": list(b.box), "visible": round(b.visible, 4)}
@@ -150,16 +150,17 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
     )
 
 
-def plan(part: Part, images: int) -> tuple[Collage, ...]:
+def plan(part: Part, images: int, seed: int = 0) -> tuple[Collage, ...]:
     """The first ``images`` collages of a part: all count ranges, layouts and compositions in turn.
 
-    Images of a grid and of a random layout come in pairs that ask for the same targets.
+    Images of a grid and of a random layout come in pairs that ask for the same targets. The seed is part of the
+    ``item_id``, so that a RUN is never continued with the images of another seed.
     """
-    endless = (collage for lap in range(images) for collage in _lap(part, lap))
+    endless = (collage for lap in range(images) for collage in _lap(part, lap, seed))
     return tuple(islice(endless, images))
 
 
-def _lap(part: Part, lap: int) -> Iterator[Collage]:
+def _lap(part: Part, lap: int, seed: int) -> Iterator[Collage]:
     tables = SCORED if part == "score" else CALIBRATION
     for r, count_range in enumerate(COUNT_RANGES):
         for composition, table in enumerate(tables):
@@ -169,7 +170,7 @@ def _lap(part: Part, lap: int) -> Iterator[Collage]:
             targets = tuple((PHOTOGRAPHS[(first + k) % len(PHOTOGRAPHS)].category, n) for k, n in enumerate(counts))
             words = "-".join(f"{n}-{category}" for category, n in targets)
             for layout in LAYOUTS:
-                yield Collage(f"{part}-{lap:02d}-{words}-{layout}", part, layout, count_range, targets)
+                yield Collage(f"{part}-{seed}-{lap:02d}-{words}-{layout}", part, layout, count_range, targets)
 
 
 def draw(

@@ -110,7 +110,7 @@ def run_demo(
     require_disjoint(run.scores, held_out.scores)
     fits = fit_detectors({name: held_out.proposals(name) for name in run.detectors}, truth, run.taus)
     say("scoring again with the fitted temperatures")
-    tallymill.rescore(out / "run", out=out / "rescored", tau={fit.detector: fit.tau_used for fit in fits})
+    tallymill.rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fits})
     result = DemoResult(
         out=out,
         summary=swept,
