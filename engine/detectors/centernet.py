@@ -51,18 +51,19 @@ class CenterNet(Detector):
     ) -> Candidates:
         """See ``Detector.decode``; candidates of a class are in cell order, row after row."""
         heat = outputs["heat"][index][classes]
-        request, cell = select(heat.reshape(len(classes), CELLS * CELLS), floor)
+        scores = heat.reshape(len(classes), CELLS * CELLS)
+        request, cell = select(scores, floor)
         peak = np.zeros(len(cell), np.bool_)
         for position in np.unique(request):
             here = request == position
             # dilate leaves cells outside the map out of the maximum, as the original's pooling does
             hottest = cv2.dilate(heat[position], _NEIGHBOURS).ravel()
-            peak[here] = heat[position].ravel()[cell[here]] == hottest[cell[here]]
+            peak[here] = scores[position, cell[here]] == hottest[cell[here]]
         request, cell = request[peak], cell[peak]
         boxes = _boxes(outputs["sides"][index].reshape(4, -1)[:, cell], cell)
         height, width = size
         scale = np.array([width, height, width, height], np.float32) / np.float32(SIDE)
-        return Candidates(boxes * scale, heat.reshape(len(classes), -1)[request, cell], request)
+        return Candidates(boxes * scale, scores[request, cell], request)
 
 
 def _boxes(sides: NDArray[np.float32], cell: NDArray[np.int64]) -> NDArray[np.float32]:
