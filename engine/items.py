@@ -12,7 +12,8 @@ from tallymill.engine.manifests.canonical import Canonical, ManifestOptions
 from tallymill.engine.manifests.digest import Digest
 from tallymill.engine.manifests.duplicates import DuplicateCheck
 from tallymill.engine.manifests.prompts import PromptsTable
-from tallymill.engine.manifests.readers import TableReader, open_table_file
+from tallymill.engine.manifests.readers import FORMS, open_reader
+from tallymill.errors import ManifestError
 
 __all__ = [
     "BATCH_ROWS",
@@ -38,13 +39,19 @@ def read_items(manifest: str | Path | pa.Table, options: ManifestOptions = _NO_O
     nothing may be scored before the stream has been read to its end once. What makes every row faulty is raised
     before the first batch.
     """
-    reader = TableReader(manifest) if isinstance(manifest, pa.Table) else open_table_file(Path(manifest))
+    reader = open_reader(manifest)
     prompts = PromptsTable(options.prompts) if options.prompts is not None else None
     canonical = Canonical(reader.name, reader.schema, options, prompts)
     faults = Faults(reader.name)
+    rows = 0
     for raw in reader.batches(faults):
-        yield canonical.batch(raw, faults)
+        batch = canonical.batch(raw, faults)
+        rows += batch.num_rows
+        if batch.num_rows:
+            yield batch
     faults.raise_if_any()
+    if not rows:
+        raise ManifestError(f"{reader.name}: has no items", hint=FORMS)
 
 
 def manifest_root(manifest: str | Path | pa.Table) -> str | None:

@@ -27,7 +27,7 @@ _TENS = {
     word: 10 * place + 20 for word, place in _words("twenty thirty forty fifty sixty seventy eighty ninety").items()
 }
 _LARGE = frozenset({"hundred", "hundreds", "thousand", "thousands", "million", "millions", "billion", "billions"})
-_NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_LARGE, "dozen", "dozens", "pair", "pairs", "half", "once", "twice"})
+_NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_LARGE, "dozen", "dozens", "pair", "pairs"})
 
 _PICTURE = "photo|photograph|image|picture|drawing|painting|illustration|sketch|render|rendering"
 _VERB = "generate|draw|show|create|make|paint|render|depict|produce|sketch|imagine"
@@ -40,8 +40,15 @@ _LAYOUT = re.compile(r",? (?:arranged in a regular grid|placed naturally in a sc
 _MODIFIERS = "blurry|deformed|low quality|overlapping|merged|partial|cropped|artifacts"
 _MODIFIER = re.compile(rf", ?(?:{_MODIFIERS})$")
 
-_SEPARATOR = re.compile(r"\s*(?:,\s*and\b|,|\band\b|&)\s*")
-_WORD = re.compile(r"[^\W_]+(?:['.\-][^\W_]+)*'?")
+_SEPARATOR = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*")
+_WORD = re.compile(r"[^\W_]+(?:(?:['.\-]|'-)[^\W_]+)*'?")
+
+# "and" inside one name: between colours, and in a few dishes. A plus sign, which no word has, keeps it whole.
+_COLOUR = "black|white|red|green|blue|yellow|brown|pink|purple|grey|gray|gold|silver|tan"
+_INNER_AND = re.compile(
+    rf"\b(?:(?:{_COLOUR}) and (?:{_COLOUR}) [a-z]"
+    r"|hot and sour [a-z]|(?:mac|macaroni) and cheese|fish and chips|shrimp and grits)"
+)
 
 # A noun phrase that holds one of these says more than a category: where, doing what, or how many in another way.
 _FOREIGN = _words(
@@ -49,7 +56,7 @@ _FOREIGN = _words(
     "around approximately roughly nearly almost at in on into onto under over above below beneath beside besides near "
     "behind between among against across along through from to by with without inside outside for as like next who "
     "which is are was were be being been has have having wearing holding sitting standing lying playing looking "
-    "arranged placed scattered few several many much more most less least lots couple handful plenty"
+    "arranged placed scattered few several many much more most less lots couple handful plenty"
 )
 # "a group of cats" is not one thing called "group of cat".
 _COLLECTIVES = _words(
@@ -59,21 +66,28 @@ _COLLECTIVES = _words(
 )
 # What is called a pair although it is one thing.
 _ONE_PAIR = _words(
-    "binoculars boxers briefs clippers eyeglasses forceps glasses goggles headphones jeans leggings overalls pajamas "
-    "pants pliers pyjamas scissors shears shorts spectacles sunglasses tights tongs trousers trunks tweezers"
+    "binoculars clippers eyeglasses forceps glasses goggles headphones jeans leggings overalls pajamas "
+    "pants pliers pyjamas scissors shears shorts spectacles sunglasses tights tongs trousers tweezers"
 )
 
-# Plurals (or names that have no other form) whose singular inflect misses.
-_SINGULARS = {
-    "axes": "axe",
-    "broccoli": "broccoli",
-    "dice": "die",
-    "knives": "knife",
-    "people": "person",
-    "persons": "person",
-    "scissors": "scissors",
-    "skis": "ski",
+# Plural and singular where inflect has another opinion or none.
+# fmt: off
+_IRREGULAR = {
+    "axes": "axe", "borzois": "borzoi", "bowties": "bowtie", "brioches": "brioche", "cacti": "cactus",
+    "ceviches": "ceviche", "chateaux": "chateau", "cliches": "cliche", "cuties": "cutie", "dice": "die",
+    "fungi": "fungus", "gateaux": "gateau", "grandchildren": "grandchild", "hippies": "hippie",
+    "hippopotami": "hippopotamus", "hoodies": "hoodie", "kelpies": "kelpie", "knives": "knife",
+    "moustaches": "moustache", "mustaches": "mustache", "octopi": "octopus", "patisseries": "patisserie",
+    "people": "person", "persons": "person", "rotisseries": "rotisserie", "selfies": "selfie", "skis": "ski",
+    "smoothies": "smoothie", "stepchildren": "stepchild", "talkies": "talkie", "toughies": "toughie",
 }
+# fmt: on
+_UNCHANGED = _words("bison broccoli panini shrimp squid sushi swine")
+# Singular although it looks like a plural.
+_SINGULAR_S = _words(
+    "atlas bias bus canvas christmas cosmos foie gas lens mars mantis molasses pancreas patas pyrenees sayornis "
+    "skis stairs tennis thermos triceratops biceps triceps forceps chips grits fries bars"
+)
 
 _HINT = 'write a count and a plural for each thing, such as "3 ginger kittens and 2 grey kittens"'
 
@@ -104,7 +118,7 @@ def _parse(text: str) -> tuple[tuple[str, int], ...]:
         raise _UnreadableError("it is empty")
     if re.search(r"\bhundred and\b", plain):
         raise _UnreadableError(f"a number beyond {GREATEST}")
-    wanted = _strip_tail(_strip_lead(plain))
+    wanted = _INNER_AND.sub(lambda m: m.group().replace(" and ", " +and "), _strip_tail(_strip_lead(plain)))
     return tuple(_target(part) for part in _SEPARATOR.split(wanted))
 
 
@@ -129,13 +143,16 @@ def _target(part: str) -> tuple[str, int]:
     noun, count = _unpair(rest, count)
     if not noun:
         raise _UnreadableError(f"{part!r} names nothing to count")
+    part = part.replace("+and", "and")
     _check_noun(noun, part)
     if count < 1:
         raise _UnreadableError(f"{part!r} asks for none")
     if count > GREATEST:
         raise _UnreadableError(f"{part!r} asks for more than {GREATEST}")
-    name = " ".join(noun)
+    name = " ".join(noun).replace("+and", "and")
     if count == 1:
+        if _is_plural(noun):
+            raise _UnreadableError(f"{name!r} looks like a plural, but the count is 1")
         return name, 1
     one = singular(name)
     if one is None:
@@ -187,7 +204,9 @@ def _unpair(words: list[str], count: int) -> tuple[list[str], int]:
 
 
 def _check_noun(words: list[str], part: str) -> None:
-    for word in words:
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == "+and" or (word in _UNITS and after in ("toed", "legged", "wheeled", "headed")):
+            continue
         if not _WORD.fullmatch(word) or word.isdecimal():
             raise _UnreadableError(f"{part!r}: {word!r} is not part of a name")
         if word in _FOREIGN or word in _NUMBER_WORDS or word.partition("-")[0] in _TENS:
@@ -209,6 +228,8 @@ def _engine() -> inflect.engine:
 @lru_cache(maxsize=65_536)
 def singular(name: str) -> str | None:
     """The singular of a plural name, its head noun being the last word before "of"; None when it is not a plural."""
+    if name in ("fish and chips", "shrimp and grits"):
+        return name
     head, of, rest = name.partition(" of ")
     words = head.split(" ")
     word = _singular_word(words[-1])
@@ -216,11 +237,22 @@ def singular(name: str) -> str | None:
 
 
 def _singular_word(word: str) -> str | None:
-    if word in _SINGULARS:
-        return _SINGULARS[word]
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if word in _UNCHANGED or (word in _ONE_PAIR and word != "glasses"):
+        return word
     before, hyphen, last = word.rpartition("-")
     if hyphen and last:
         one = _singular_word(last)
         return None if one is None else before + hyphen + one
     found = _engine().singular_noun(word)
     return str(found) if found else None
+
+
+def _is_plural(noun: list[str]) -> bool:
+    """Whether a name is plainly a plural. Many singulars end in s too, so only what is sure counts."""
+    word = noun[noun.index("of") - 1 if "of" in noun else -1]
+    if word in _ONE_PAIR or word in _SINGULAR_S or not word.endswith("s") or word.endswith(("ss", "us", "is", "os")):
+        return False
+    one = _singular_word(word)
+    return one is not None and one != word
