@@ -187,7 +187,8 @@ def _decode_jpeg(data: bytes, max_pixels: int) -> RGB:
         bare = io.BytesIO(_without_metadata(data, header.scan))  # Pillow warns about odd EXIF
         return _upright(_to_rgb(JpegImageFile(bare)), header.orientation)
     if space == "CMYK":
-        pixels = np.asarray(Image.fromarray(~pixels, "CMYK").convert("RGB"))
+        ink = Image.frombytes("CMYK", (header.width, header.height), (~pixels).tobytes())
+        pixels = np.asarray(ink.convert("RGB"))
     return _upright(pixels, header.orientation)
 
 

@@ -64,6 +64,10 @@ def jpeg(pixels: np.ndarray | Image.Image, **options) -> bytes:
     return encode(pixels, "JPEG", **{"quality": 95, "subsampling": 0, **options})
 
 
+def cmyk(planes: np.ndarray) -> Image.Image:
+    return Image.frombytes("CMYK", planes.shape[1::-1], planes.tobytes())
+
+
 def exif(orientation: int) -> bytes:
     block = Image.Exif()
     block[0x0112] = orientation
@@ -116,8 +120,7 @@ def jpegs(picture):
     }
     # CMYK as Adobe writes it (inverted): ink alone, then the same as YCC + black.
     ink = np.dstack([255 - picture, np.zeros_like(gray)])
-    cmyk = jpeg(Image.fromarray(ink, "CMYK"))
-    files["cmyk_adobe_0.jpg"] = (cmyk, picture, LOSSY)
+    files["cmyk_adobe_0.jpg"] = (jpeg(cmyk(ink)), picture, LOSSY)
     files["cmyk_adobe_2.jpg"] = (ycck(picture), picture, LOSSY)
     return files
 
@@ -136,7 +139,7 @@ def ycck(picture: np.ndarray) -> bytes:
     ycc = np.asarray(Image.fromarray(255 - picture).convert("YCbCr"))
     black = np.full(picture.shape[:2], 255, np.uint8)
     planes = np.dstack([ycc, black])
-    data = bytearray(jpeg(Image.fromarray(255 - planes, "CMYK")))
+    data = bytearray(jpeg(cmyk(255 - planes)))
     data[data.index(b"Adobe") + 11] = 2
     return bytes(data)
 
@@ -262,7 +265,7 @@ def tiffs(picture):
         "rgb_deflate.tif": (encode(picture, "TIFF", compression="tiff_deflate"), picture, 0),
         "rgb_jpeg.tif": (encode(picture, "TIFF", compression="jpeg", quality=95), picture, 2 * LOSSY),
         "gray.tif": (encode(gray, "TIFF"), gray_to_rgb(gray), 0),
-        "cmyk.tif": (encode(Image.fromarray(ink, "CMYK"), "TIFF"), picture, 0),
+        "cmyk.tif": (encode(cmyk(ink), "TIFF"), picture, 0),
         "palette.tif": (encode(indexed, "TIFF"), np.asarray(indexed.convert("RGB")), 0),
         "one_bit.tif": (
             encode(Image.fromarray(bilevel), "TIFF", compression="group4"),
@@ -343,7 +346,7 @@ def broken():
         "cut_in_header.jpg": (plain[:100], "cut short"),
         "cut_at_the_end.jpg": (plain[:-2], "cut short"),
         "corrupt.jpg": (corrupt(plain), "corrupt"),
-        "corrupt_cmyk.jpg": (corrupt(jpeg(Image.fromarray(np.dstack([large, large[..., 0]]), "CMYK"))), "corrupt"),
+        "corrupt_cmyk.jpg": (corrupt(jpeg(cmyk(np.dstack([large, large[..., 0]])))), "corrupt"),
         "corrupt_header.jpg": (plain.replace(b"\xff\xdb", b"\x00\x01\x02\xff\xdb", 1), "corrupt"),
         "cut.png": (flat[: len(flat) // 2], "cut short"),
         "corrupt.png": (corrupt(flat), "corrupt"),
