@@ -121,9 +121,15 @@ def _padding(node: Node, x: Tensor, kernel: Sequence[int], strides: Sequence[int
         raise node.error(f"padding {mode!r} is not supported")
     begin, end = [], []
     for size, k, stride, dilation in zip(x.shape[2:], kernel, strides, dilations, strict=True):
-        if size is None:
+        extent = (k - 1) * dilation + 1
+        if stride == 1:
+            total = extent - 1
+        elif size is not None:
+            total = max((-(-size // stride) - 1) * stride + extent - size, 0)
+        elif dilation == 1:
             return {"auto_pad": "SAME_UPPER"}
-        total = max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+        else:
+            raise node.error("stride and dilation together need an input of known size")
         begin.append(total // 2)
         end.append(total - total // 2)
     return {"pads": begin + end}
