@@ -81,7 +81,7 @@ class ImageReader:
 
         Threads are used only where a reference is remote: local files come faster from one.
         """
-        if len(refs) > 1 and any(is_remote(self._place(ref)) for ref in refs):
+        if len(refs) > 1 and (is_remote(self._root) or any(map(is_remote, refs))):
             return list(self._threads().map(self._read_or_error, refs))
         return [self._read_or_error(ref) for ref in refs]
 
