@@ -61,6 +61,12 @@ def build_pipeline(
     )
 
 
+def plan_for(ensemble: EnsembleConfig, settings: Settings) -> ScorePlan:
+    """How an ensemble scores under these settings."""
+    detectors = ensemble.detectors
+    return ScorePlan(tuple(d.name for d in detectors), tuple(d.tau for d in detectors), settings.coverage)
+
+
 def require_device(device: str) -> str:
     """The device that a run will use. Asking for one that is not there is an error, never a silent fallback."""
     if device not in DEVICES:

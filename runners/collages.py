@@ -46,7 +46,7 @@ class Photograph:
 PHOTOGRAPHS = (
     Photograph("cat", "chelsea.png", (451, 300), (0, 0, 430, 300), (8, 0, 402, 300)),
     Photograph("cup", "coffee.png", (600, 400), (130, 0, 455, 345), (173, 18, 409, 308)),
-    Photograph("person", "astronaut.png", (512, 512), (5, 0, 385, 440), (20, 14, 364, 440)),
+    Photograph("person", "astronaut.png", (512, 512), (60, 0, 350, 300), (60, 14, 350, 300)),
 )
 
 COUNT_RANGES = ("1-25", "26-50", "51-75")

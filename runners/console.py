@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import TextIO
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tallymill.engine.numbench.scores import SCORED
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+def _console(stream: TextIO) -> Console:
+    """A pipe or file has no width to respect; lines there are for programs and must not be cut."""
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
+
+
+out = _console(sys.stdout)
+err = _console(sys.stderr)
 
 
 class Bar:
@@ -84,25 +94,26 @@ def show_summary(summary: Summary) -> None:
 
 
 def show_scores(results: Sequence[ImageScore]) -> None:
-    """A row for each image and target: what was asked, and each detector's soft (hard) count beside the ensemble's."""
-    detectors = list(dict.fromkeys(name for result in results for name in result.proposals))
-    table = Table()
-    table.add_column("image", overflow="fold")
-    for name in ("asked", *detectors, "ensemble", "cw-NPS", "b-NPS"):
-        table.add_column(name, justify="right")
+    """A table an image: what was asked, and each detector's soft (hard) count beside the ensemble's."""
     for result in results:
-        for first, target in enumerate(result.targets):
-            scores = ("", "") if first else (_number(result.cw_nps), _number(result.b_nps))
-            counts = (_pair(target.detectors.get(name)) for name in detectors)
+        out.print(_headline(result), markup=False)
+        detectors = list(result.proposals)
+        table = Table(box=box.SIMPLE_HEAD)
+        table.add_column("asked")
+        for name in (*detectors, "ensemble"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for target in result.targets:
+            counts = [_pair(target.detectors.get(name)) for name in detectors]
             ensemble = _pair(None if target.soft is None or target.hard is None else (target.soft, target.hard))
-            table.add_row(
-                "" if first else result.image, f"{target.requested} {target.category}", *counts, ensemble, *scores
-            )
-    out.print(table)
-    out.print("counts are soft (hard); a dash: the category is not covered")
-    for result in results:
-        if result.status != "scored":
-            out.print(f"{result.image}: {result.status}{': ' + result.error if result.error else ''}", markup=False)
+            table.add_row(f"{target.requested} {target.category}", *counts, ensemble)
+        out.print(table)
+    out.print("counts are soft (hard); a dash: the category is not covered, or the image failed")
+
+
+def _headline(result: ImageScore) -> str:
+    if result.status == SCORED:
+        return f"{result.image}: cw-NPS {_number(result.cw_nps)}, b-NPS {_number(result.b_nps)}"
+    return f"{result.image}: {result.status}" + (f": {result.error}" if result.error else "")
 
 
 def show_models(models: Sequence[ModelInfo]) -> None:

@@ -12,15 +12,20 @@ from typing import Any
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to; on success it is synced and renamed, otherwise removed."""
+def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
+    """Give a temporary path beside ``path`` to write to; on success it is synced and renamed, otherwise removed.
+
+    Without ``sync_folder`` the name may be lost in a power failure, the content under the name never. A file system
+    with a journal keeps renames in order, so of several files only the last one needs its folder synced.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
     try:
         yield temporary
         _sync(temporary)
         temporary.replace(path)
-        _sync(path.parent)
+        if sync_folder:
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 

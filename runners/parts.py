@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 ROW_GROUP_BYTES = 32 << 20
 _STAMP, _COUNTS = b"tallymill.stamp", b"tallymill.counts"
 # Confidences and coordinates hardly repeat: a dictionary only costs, and splitting bytes lets ZSTD see exponents.
-_SPLIT_COLUMNS = ("confidence.list.element", "box.list.element.list.element")
+_SPLIT = ("confidence.list.element", "box.list.element.list.element")
+# Nor do these; what is left is worth a dictionary.
+_UNREPEATED = (*_SPLIT, "item_id", "image_hash", "cw_nps", "b_nps", "targets.list.element.soft")
 
 
 class PartWriter:
@@ -21,12 +24,13 @@ class PartWriter:
 
     def __init__(self, path: Path, schema: pa.Schema, stamp: str) -> None:
         leaves = _leaf_names(schema)
-        split = [name for name in _SPLIT_COLUMNS if name in leaves]
+        split = [name for name in _SPLIT if name in leaves]
         self._writer = pq.ParquetWriter(
             str(path),
             schema.with_metadata({_STAMP: stamp.encode()}),
             compression="zstd",
-            use_dictionary=[name for name in leaves if name not in split],
+            use_dictionary=[name for name in leaves if name not in _UNREPEATED],
+            write_statistics=False,
             column_encoding=dict.fromkeys(split, "BYTE_STREAM_SPLIT") or None,
         )
         self._waiting: list[pa.RecordBatch] = []
@@ -64,6 +68,7 @@ def read_counts(path: Path, stamp: str, rows: int) -> dict[str, Any] | None:
     return counts
 
 
+@functools.lru_cache(maxsize=32)
 def _leaf_names(schema: pa.Schema) -> list[str]:
     """Dotted names of the leaf columns as Parquet knows them."""
     buffer = pa.BufferOutputStream()

@@ -22,7 +22,7 @@ from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources import image_hash
 from tallymill.errors import ImageError, UsageError
-from tallymill.runners.build import build_pipeline, find_models, require_device
+from tallymill.runners.build import build_pipeline, find_models, plan_for, require_device
 
 TargetsLike = str | Mapping[str, int] | Iterable[tuple[str, int]]
 ImageLike = str | Path | bytes | NDArray[np.uint8]
@@ -100,7 +100,7 @@ def score(
 
 @functools.lru_cache(maxsize=4)
 def _pipeline(config: EnsembleConfig, settings: Settings) -> Pipeline:
-    plan = ScorePlan(tuple(d.name for d in config.detectors), tuple(d.tau for d in config.detectors), settings.coverage)
+    plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = {name: None if model is None else model.path for name, model in find_models(config).items()}
     return build_pipeline(config, models, settings, plan)

@@ -102,7 +102,7 @@ class ShardOutput:
         self._scores: PartWriter | None = None
         self._proposals = {
             name: PartWriter(
-                stack.enter_context(appearing(sink.proposals_path(name, shard))),
+                stack.enter_context(appearing(sink.proposals_path(name, shard), sync_folder=False)),
                 sink.schema,
                 sink.stamps.detectors[name],
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -84,12 +84,11 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
 def _mean(run: RunFolder, shards: list[Shard], column: str, scored: int) -> float | None:
     """The correctly rounded mean, whatever the order or the number of shards (``math.fsum``)."""
 
-    def values() -> Iterator[float]:
-        for shard in shards:
-            table = pq.read_table(run.path / "scores" / shard.part, columns=[column])
-            yield from table[column].drop_null().to_pylist()
+    def values(shard: Shard) -> list[float]:
+        table = pq.read_table(run.path / "scores" / shard.part, columns=[column])
+        return table[column].drop_null().to_numpy().tolist()  # type: ignore[no-any-return]
 
-    return math.fsum(values()) / scored if scored else None
+    return math.fsum(chain.from_iterable(map(values, shards))) / scored if scored else None
 
 
 def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:

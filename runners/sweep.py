@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,10 +11,9 @@ import pyarrow as pa
 
 from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
-from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.build import ModelFile, find_models, require_device
+from tallymill.runners.build import ModelFile, find_models, plan_for, require_device
 from tallymill.runners.files import appearing, remove_leftovers
 from tallymill.runners.local import run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
@@ -68,16 +68,59 @@ def sweep(
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings, ``ModelError`` when a model is not there. A bad image is an error row.
     """
+    prepared = prepare(
+        manifest,
+        out,
+        ensemble=ensemble,
+        options=ManifestOptions(None if prompts is None else Path(prompts), prompt, system),
+        settings=settings or Settings(),
+        device=device,
+        shard_items=shard_items,
+        keep_suppressed=keep_suppressed,
+    )
+    _run(prepared.shards(part), prepared, workers, progress or Quiet())
+    return summarise(prepared.run)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A RUN whose manifest is checked and laid out: what is left is to score its shards."""
+
+    run: RunFolder
+    spec: WorkerSpec
+
+    @property
+    def sink(self) -> Sink:
+        """Where its results go."""
+        record = self.spec.record
+        return Sink(self.run.path, stamps_of(record), keep_suppressed=record["keep_suppressed"])
+
+    def shards(self, part: tuple[int, int] | None = None) -> list[Shard]:
+        """Its shards, or those of one part (see ``shards_of``)."""
+        return shards_of(self.spec.record["manifest"]["rows"], self.spec.record["shard_items"], part)
+
+
+def prepare(
+    manifest: str | Path | pa.Table,
+    out: str | Path,
+    *,
+    ensemble: str | Path | EnsembleConfig = "coco-cpu",
+    options: ManifestOptions | None = None,
+    settings: Settings | None = None,
+    device: str = "auto",
+    shard_items: int | None = None,
+    keep_suppressed: bool = False,
+) -> Prepared:
+    """Check everything that can be checked before work begins, and write ``run.json`` (see ``sweep`` for errors)."""
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
     settings = settings or Settings()
     require_device(device)
-    plan = ScorePlan(tuple(d.name for d in config.detectors), tuple(d.tau for d in config.detectors), settings.coverage)
+    plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = find_models(config)
     run = _folder(out)
-    options = ManifestOptions(None if prompts is None else Path(prompts), prompt, system)
     with appearing(run.items_path) as items:
-        facts = lay_out(manifest, options, items)
+        facts = lay_out(manifest, options or ManifestOptions(), items)
         record = run.continue_with(
             make_record(
                 manifest=_manifest_entry(manifest, facts),
@@ -90,19 +133,17 @@ def sweep(
                 created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             )
         )
-    shards = shards_of(facts.rows, record["shard_items"], part)
-    sink = Sink(run.path, stamps_of(record), keep_suppressed=keep_suppressed)
-    _run(shards, sink, WorkerSpec(str(run.path), record, _paths(models)), workers, progress or Quiet())
-    return summarise(run)
+    return Prepared(run, WorkerSpec(str(run.path), record, _paths(models)))
 
 
-def _run(shards: list[Shard], sink: Sink, spec: WorkerSpec, workers: int | None, progress: SweepProgress) -> None:
+def _run(shards: list[Shard], prepared: Prepared, workers: int | None, progress: SweepProgress) -> None:
+    sink = prepared.sink
     remove_leftovers(sink.run)
     waiting = [shard for shard in shards if not sink.done(shard)]
     total = sum(map(len, shards))
     progress.start(total, total - sum(map(len, waiting)))
     try:
-        run_shards(waiting, spec, workers, progress.advance)
+        run_shards(waiting, prepared.spec, workers, progress.advance)
     finally:
         remove_leftovers(sink.run)
 
