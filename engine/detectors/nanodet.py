@@ -41,7 +41,7 @@ class NanoDet(Detector):
 
     Outputs for each stride s of 8, 16, 32 with n = 416/s: ``scores_s`` float32 [1, 80, n*n], ``distances_s`` float32
     [1, 44, n*n] (left, top, right, bottom; 11 logits each). A distance is the expectation over the bins 0..10 of
-    their softmax, in strides, from the cell's centre (Generalized Focal Loss, arXiv 2006.04388, equation 6). As in
+    their softmax, in strides, from the cell's centre (Generalized Focal Loss, arXiv 2006.04388). As in
     the original, boxes are clipped to the window.
     """
 

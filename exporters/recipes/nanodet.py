@@ -1,4 +1,4 @@
-"""NanoDet-Plus style detector trained on COCO (416 pixels), as published for TensorFlow.js."""
+"""NanoDet trained on COCO (416 pixels), as published for TensorFlow.js."""
 
 from __future__ import annotations
 
