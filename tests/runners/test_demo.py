@@ -213,3 +213,25 @@ def test_too_few_or_too_many_images_are_refused(tmp_path: Path, images: int) -> 
     with pytest.raises(UsageError, match=r"must lie in 4\.\.70"):
         demo.run_demo(tmp_path, images=images)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_whole_demo_runs_and_continues(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=1, tell=said.append)
+    assert (first.summary.items, first.summary.scored) == (6, 6)
+    assert sum(row.images for row in first.rows) == 6
+    assert [(r.count_range, r.layout) for r in first.rows] == [(r.count_range, r.layout) for r in first.rescored]
+    # These detectors answer at random: sums over hundreds of proposals, of which hardly one is true.
+    assert [fit.detector for fit in first.fits] == ["synthetic-a", "synthetic-b", "synthetic-c"]
+    assert all(fit.calibration.positives < fit.calibration.proposals for fit in first.fits)
+    assert [path.name for path in first.pictures] == ["1-25-random.png", "26-50-random.png"]
+    assert all(path.is_file() for path in first.pictures)
+    assert json.loads((tmp_path / "demo.json").read_text())["run"]["scored"] == 6
+    assert len(said) == 4
+    assert demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=1) == first
+
+
+def test_another_seed_does_not_continue_a_demo(tmp_path: Path) -> None:
+    demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=1)
+    with pytest.raises(RunError, match="other settings"):
+        demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=1, seed=1)
