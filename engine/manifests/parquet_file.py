@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tallymill.engine.manifests.base import BATCH_ROWS, Faults, RawBatch, brief, canonical_array, canonical_type
+from tallymill.engine.manifests.base import BATCH_ROWS, Faults, RawBatch, canonical_array, canonical_type
 from tallymill.errors import ManifestError
 
 # Column chunks are streamed through a buffer of this size: row groups of any size take the same memory.
@@ -42,7 +42,7 @@ class ParquetReader:
         wanted = [name for name in self.schema.names if not (part.holds_bytes and name == "image")]
         first = 0
         try:
-            with pq.ParquetFile(part.path, buffer_size=_BUFFER) as file:
+            with pq.ParquetFile(part.path, buffer_size=_BUFFER, pre_buffer=False) as file:
                 columns = [name for name in wanted if name != "image" or not _is_struct(part.schema)]
                 columns += ["image.path"] if len(columns) < len(wanted) else []
                 for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
@@ -112,7 +112,7 @@ def _holds_bytes(schema: pa.Schema, metadata: pq.FileMetaData, label: str) -> bo
         return False
     names = [f.name for f in kind] if pa.types.is_struct(kind) else []
     if "bytes" not in names or not pa.types.is_binary(kind.field("bytes").type):
-        raise ManifestError(f"{label}: column image is of type {brief(str(kind))}, not text, bytes or (bytes, path)")
+        raise ManifestError(f"{label}: column image is of type {kind}, not text, bytes or (bytes, path)")
     return "path" not in names or not _all_null(metadata, "image.bytes")
 
 

@@ -167,8 +167,11 @@ def _pairs(value: Any) -> Pairs:
 
 
 def _pair(name: object, count: object) -> tuple[str, int]:
-    if not isinstance(name, str) or not (category := normal_category(name)):
-        raise _BadTargetsError(f"category {brief(name)} is not a name" if name else "a category is missing")
+    if name is not None and not isinstance(name, str):
+        raise _BadTargetsError(f"category {brief(name)} is not a name")
+    category = normal_category(name or "")
+    if not category:
+        raise _BadTargetsError("a category is missing")
     if type(count) is float and count.is_integer() and abs(count) < 2**53:
         count = int(count)
     if type(count) is not int or not -(2**63) <= count < 2**63:
