@@ -281,31 +281,33 @@ def demo_tables(result: DemoResult) -> list[Table]:
 
 
 def _count_table(result: DemoResult) -> Table:
-    table = Table(title="Counts and scores (counts are means a target; * stress test: more than 50 objects)")
-    table.add_column("count range")
+    table = Table(
+        title="Counts and scores, with the shipped → with the fitted temperatures",
+        caption="Counts are means a target. Seen: truly visible by 30 % or more. * Stress test: more than 50 objects.",
+    )
+    table.add_column("range")
     table.add_column("layout")
-    for name in ("images", "not scored", "requested", "visible", "counted", "cw-NPS", "b-NPS"):
+    for name in ("scored", "asked", "seen", "counted", "cw-NPS", "b-NPS"):
         table.add_column(name, justify="right")
-    table.add_column("counted, fitted tau", justify="right")
-    table.add_column("cw-NPS, fitted tau", justify="right")
     for row, after in zip(result.rows, result.rescored, strict=True):
         stress = int(row.count_range.partition("-")[0]) > 50
-        counts = (f"{value:.1f}" for value in (row.requested, row.visible, row.soft))
         table.add_row(
             row.count_range + ("*" if stress else ""),
             row.layout,
-            *(str(row.images), str(row.not_scored)),
-            *counts,
-            *(f"{row.cw_nps:.3f}", f"{row.b_nps:.3f}"),
-            *(f"{after.soft:.1f}", f"{after.cw_nps:.3f}"),
+            f"{row.images - row.not_scored}/{row.images}",
+            f"{row.requested:.1f}",
+            f"{row.visible:.1f}",
+            f"{row.soft:.1f}→{after.soft:.1f}",
+            f"{row.cw_nps:.3f}→{after.cw_nps:.3f}",
+            f"{row.b_nps:.3f}",  # hard counts do not depend on temperature
         )
     return table
 
 
 def _fit_table(fits: Sequence[Fit]) -> Table:
-    table = Table(title="Temperatures fitted on images of their own")
+    table = Table(title="Temperatures fitted on images of their own, before → after")
     table.add_column("detector")
-    for name in ("tau", "proposals", "true", "NLL", "ECE", "Brier"):
+    for name in ("tau", "boxes", "true", "NLL", "ECE", "Brier"):
         table.add_column(name, justify="right")
     for fit in fits:
         c = fit.calibration
@@ -318,6 +320,6 @@ def _fit_table(fits: Sequence[Fit]) -> Table:
             f"{c.tau:.4f}{note}",
             str(c.proposals),
             str(c.positives),
-            *(f"{before:.3f} -> {after:.3f}" for before, after in changes),
+            *(f"{before:.3f}→{after:.3f}" for before, after in changes),
         )
     return table

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
@@ -202,10 +203,19 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
     for table in demo.demo_tables(result(tmp_path)):
         console.print(table)
     text = console.file.getvalue()
-    for words in ("51-75*", "56.2", "44.9", "0.712", "50.1", "0.812", "1.4200", "0.500 -> 0.400"):
+    for words in ("51-75*", "4/4", "56.2", "44.9→50.1", "0.712→0.812", "0.655", "1.4200", "0.500→0.400"):
         assert words in text
     assert "4.0000 (not used: needs a lower floor)" in text
     assert "1.0000 (not identifiable)" in text
+
+
+def test_tables_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    console = Console(file=StringIO(), width=80)
+    fitted = result(tmp_path).fits[:1]
+    for table in demo.demo_tables(replace(result(tmp_path), fits=fitted)):
+        console.print(table)
+    assert "…" not in console.file.getvalue()
+    assert "0.712→0.812" in console.file.getvalue()
 
 
 @pytest.mark.parametrize("images", [3, 71])
