@@ -38,8 +38,10 @@ class PromptsTable:
             targets.append(_targets(raw, faults))
             factors.append(pa.RecordBatch.from_arrays([raw.data.column(n) for n in schema.names], schema=schema))
         faults.raise_if_any()
-        self.targets: pa.Array = pa.concat_arrays(targets) if targets else pa.nulls(0, TARGETS)
-        self.factors: pa.RecordBatch = pa.concat_batches(factors) if factors else schema.empty_table().to_batches()
+        if not self._rows:
+            raise ManifestError(f"{path.name}: has no prompts")
+        self.targets: pa.Array = pa.concat_arrays(targets)
+        self.factors: pa.RecordBatch = pa.concat_batches(factors)
 
     def find(self, names: pa.Array) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Row of each prompt id (int64, null for null and unknown ones) and where an id is unknown."""

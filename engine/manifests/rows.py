@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tallymill.engine.manifests.base import BATCH_ROWS, TARGETS, Faults, RawBatch
 from tallymill.engine.manifests.targets import from_values
+from tallymill.errors import ManifestError
 
 Row = tuple[int | str, dict[str, Any]]
 INFERRED_ROWS = 4096
@@ -31,7 +32,12 @@ class DictReader:
         self.name = name
         self._unit = unit
         self._rows = rows
-        self.schema = _infer([row for _, row in islice(rows(Faults(name)), INFERRED_ROWS)])
+        faults = Faults(name)
+        head = [row for _, row in islice(rows(faults), INFERRED_ROWS)]
+        if not head:
+            faults.raise_if_any()
+            raise ManifestError(f"{name}: has no items")
+        self.schema = _infer(head)
         self._names = frozenset(self.schema.names)
 
     def batches(self, faults: Faults) -> Iterator[RawBatch]:

@@ -293,3 +293,7 @@ def test_prompt_faults(tmp_path: Path, table_prompts: Callable[..., Path]) -> No
     assert "prompts.parquet, row 1, column text: prompt 'some cats'" in fault(manifest, prompts)
     table_prompts(name=["p1"], text=["2 cats"])
     assert "prompt_id" in fault(manifest, prompts)
+    jsonl(tmp_path / "empty.jsonl")
+    assert "no items" in fault(manifest, ManifestOptions(prompts=tmp_path / "empty.jsonl"))
+    text(tmp_path / "empty.csv", "prompt_id,text\n")
+    assert "empty.csv: has no prompts" in fault(manifest, ManifestOptions(prompts=tmp_path / "empty.csv"))

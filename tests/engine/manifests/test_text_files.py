@@ -130,3 +130,8 @@ def test_jsonl_rows_that_do_not_fit_the_first_ones(tmp_path: Path) -> None:
     message = fault(path)
     assert "m.jsonl, line 4097, column seed: 1.5 is not a whole number" in message
     assert "m.jsonl, line 4098: late is not among the columns" in message
+
+
+def test_jsonl_without_one_good_row(tmp_path: Path) -> None:
+    assert "line 1: not JSON at column 2" in fault(write(tmp_path / "m.jsonl", "{image: 1}"))
+    assert "m.jsonl: has no items" in fault(write(tmp_path / "m.jsonl", "\n"))

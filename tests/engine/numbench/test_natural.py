@@ -149,6 +149,6 @@ def test_a_singular_survives_a_count_of_one(name: str) -> None:
 
 def test_all_numbers_in_words() -> None:
     for value in range(2, 101):
-        words = str(NUMBERS.number_to_words(value))
+        words = str(NUMBERS.number_to_words(str(value)))
         assert parse_prompt(f"{words} cats") == [("cat", value)]
         assert parse_prompt(f"{words.replace('-', ' ')} cats") == [("cat", value)]
