@@ -63,7 +63,8 @@ def convert(
     named = []
     for tensor_name, output in zip(wanted, outputs, strict=True):
         builder.scope = output.name
-        named.append((builder.take(values[aliases.get(tensor_name, tensor_name)], output.axes), output.name))
+        value = _value(values, aliases.get(tensor_name, tensor_name), model_json)
+        named.append((builder.take(value, output.axes), output.name))
     return builder.model(name, tensors, named, dict(metadata or {}))
 
 
@@ -73,6 +74,12 @@ def _canonical(tensor: str) -> str:
 
 def _node_of(tensor: str) -> str:
     return tensor.rpartition(":")[0] if tensor.rpartition(":")[2].isdigit() and ":" in tensor else tensor
+
+
+def _value(values: Mapping[str, Value], tensor: str, who: object) -> Value:
+    if tensor not in values:
+        raise ModelError(f"{who}: the graph has no tensor {tensor!r}")
+    return values[tensor]
 
 
 def _read(model_json: Path) -> tuple[dict[str, Node], list[Any]]:
@@ -194,7 +201,7 @@ def _convert_node(
     if node.op not in OPS:
         hint = "cut the graph before it, or add it to exporters/tfjs_ops.py"
         raise ModelError(f"node {node.name!r}: the operator {node.op!r} is not known", hint=hint)
-    arguments = [values[aliases.get(source, source)] for source in node.inputs]
+    arguments = [_value(values, aliases.get(source, source), f"node {node.name!r}") for source in node.inputs]
     results = OPS[node.op](builder, node, arguments)
     for index, result in enumerate(results):
         values[node.name if index == 0 else f"{node.name}:{index}"] = result

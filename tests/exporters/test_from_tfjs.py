@@ -149,6 +149,14 @@ def test_what_an_operator_cannot_do_is_an_error_that_names_it(graph, tmp_path, o
         )
 
 
+@pytest.mark.parametrize("output", ["nothing", "relu:1", "add"])
+def test_a_tensor_that_is_not_there_is_named(graph, tmp_path, output):
+    graph.op("relu", "Relu", ["x"])
+    graph.op("add", "Add", ["x", "relu:2"])
+    with pytest.raises(ModelError, match={"add": "'relu:2'"}.get(output, f"'{output}'")):
+        attempt(graph.write(tmp_path), output)
+
+
 def test_a_missing_shard_is_named(graph, tmp_path):
     graph.op("out", "Add", ["x", graph.constant("w", [1, 2])])
     file = graph.write(tmp_path, shards=2)
