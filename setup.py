@@ -29,6 +29,7 @@ class CMakeBuild(build_ext):
     """Configure and build the native module into the place where setuptools expects it."""
 
     def build_extension(self, ext: Extension) -> None:
+        """Run CMake for the one extension there is."""
         target = Path(self.get_ext_fullpath(ext.name)).resolve().parent
         target.mkdir(parents=True, exist_ok=True)
         build = Path(self.build_temp).resolve()

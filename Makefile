@@ -1,0 +1,41 @@
+# The two commands of a newcomer are `make demo` and `make test`; each sets itself up in .venv.
+# PYTHON=/path/to/python3.12 chooses another interpreter than the first supported one on the PATH.
+
+SHELL := /bin/bash
+SOURCES := pyproject.toml setup.py constraints.txt CMakeLists.txt $(wildcard kernels/csrc/*)
+export PYTHON
+
+.PHONY: help demo test lint venv clean
+
+help:
+	@echo "make demo   a small labelled sweep over real photographs: table, pictures, RUN folder (in ./demo)"
+	@echo "make test   the tests, with the coverage figure"
+	@echo "make lint   ruff (lint and format) and mypy"
+	@echo "make venv   only set up .venv with everything for the three above"
+	@echo "make clean  remove all that these commands made, .venv included"
+
+demo:
+	@.ci/demo
+
+test: .venv/.for-test
+	.venv/bin/python -m pytest --cov=tallymill --cov-report=term:skip-covered
+
+lint: .venv/.for-test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy src tests
+
+venv:
+	@if ! $(MAKE) --no-print-directory --question .venv/.for-test; then .ci/install cpu,demo,test; fi
+
+# A stamp says that .venv holds what its command needs; the sources are those that need a new build or install.
+.venv/.for-demo: $(SOURCES)
+	@.ci/install cpu,demo npm
+
+.venv/.for-test: $(SOURCES)
+	@.ci/install cpu,demo,test npm
+
+clean:
+	rm -rf .venv build dist demo src/*.egg-info htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f kernels/_native*.so
+	find engine kernels exporters runners bench src tests -name __pycache__ -prune -exec rm -rf {} +
