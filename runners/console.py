@@ -20,13 +20,13 @@ from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
 
-def _console(stream: TextIO) -> Console:
+def _console(stream: TextIO, *, stderr: bool) -> Console:
     """A pipe or file has no width to respect; lines there are for programs and must not be cut."""
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160)
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
-out = _console(sys.stdout)
-err = _console(sys.stderr)
+out = _console(sys.stdout, stderr=False)
+err = _console(sys.stderr, stderr=True)
 
 
 class Bar:
@@ -71,10 +71,10 @@ class Bar:
 
 
 def show_error(error: TallymillError) -> None:
-    """One line that says what is wrong, and one that says what to do."""
-    err.print(f"tallymill: {error.message}", markup=False)
+    """One line that says what is wrong, and one that says what to do, however long."""
+    err.print(f"tallymill: {error.message}", markup=False, soft_wrap=True)
     if error.hint:
-        err.print(f"  {error.hint}", markup=False)
+        err.print(f"  {error.hint}", markup=False, soft_wrap=True)
 
 
 def show_summary(summary: Summary) -> None:
@@ -87,16 +87,16 @@ def show_summary(summary: Summary) -> None:
     table.add_row("b-NPS", _number(summary.b_nps))
     out.print(table)
     for reason, count in summary.reasons[:10]:
-        out.print(f"  {count:,} x {reason}", markup=False)
+        out.print(f"  {count:,} x {reason}", markup=False, soft_wrap=True)
     if len(summary.reasons) > 10:
         out.print("  and other reasons, listed in summary.json")
-    out.print(f"written to {summary.run}", markup=False)
+    out.print(f"written to {summary.run}", markup=False, soft_wrap=True)
 
 
 def show_scores(results: Sequence[ImageScore]) -> None:
     """A table an image: what was asked, and each detector's soft (hard) count beside the ensemble's."""
     for result in results:
-        out.print(_headline(result), markup=False)
+        out.print(_headline(result), markup=False, soft_wrap=True)
         detectors = list(result.proposals)
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("asked")

@@ -31,6 +31,7 @@ app = App(
     help="Score counting benchmarks at the scale of ten million images.",
     version=tallymill.__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # run() says what an interrupted sweep leaves behind
 )
 models = App(name="models", help="The shipped models: list them, fetch them.")
 app.command(models)
@@ -328,7 +329,7 @@ def _score_code(results: Sequence[ImageScore]) -> int:
 
 def _part(text: str) -> tuple[int, int]:
     i, slash, n = text.partition("/")
-    if not (slash and i.isdigit() and n.isdigit()):
+    if not (slash and i.isdecimal() and n.isdecimal()):
         raise UsageError(f"--part {text}: must be i/n, such as 1/4")
     return int(i), int(n)
 
