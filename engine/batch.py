@@ -16,14 +16,15 @@ MAX_TARGETS = 255
 class Targets:
     """The requested (category, count) pairs of a batch of I items, flat.
 
-    ``offsets`` int64 [I+1]; ``codes`` int64 [T] into ``categories``; ``count`` int64 [T] as written, null as -1;
+    ``offsets`` int64 [I+1]; ``codes`` int64 [T] into ``categories``, where None stands for a category that is not
+    known (of items made from proposals alone); ``count`` int64 [T] as written, null as -1;
     ``requested`` uint16 [T] is the count clipped to what that type holds (items whose count is outside 1..100 are
     error rows, so a clipped value is never scored).
     """
 
     offsets: NDArray[np.int64]
     codes: NDArray[np.int64]
-    categories: list[str]
+    categories: list[str | None]
     count: NDArray[np.int64]
 
     @property
@@ -35,10 +36,6 @@ class Targets:
     def item(self) -> NDArray[np.int64]:
         """The item that each target belongs to: int64 [T]."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-
-    def category(self, target: int) -> str:
-        """The category of one flat target."""
-        return self.categories[int(self.codes[target])]
 
 
 @dataclass(slots=True)
@@ -82,7 +79,7 @@ def batch_of(rows: pa.RecordBatch) -> ItemBatch:
 def _targets(column: Any) -> Targets:
     lengths = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
     pairs = column.flatten()
-    encoded = pairs.field("category").dictionary_encode()
+    encoded = pairs.field("category").dictionary_encode(null_encoding="encode")
     return Targets(
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         codes=np.asarray(encoded.indices, dtype=np.int64),

@@ -105,7 +105,7 @@ def class_of_targets(spec: DetectorSpec, targets: Targets) -> NDArray[np.int64]:
     """
     if spec.open_vocabulary:
         return targets.codes.copy()
-    by_code = [spec.class_of(category) for category in targets.categories]
+    by_code = [None if category is None else spec.class_of(category) for category in targets.categories]
     classes = np.array([-1 if k is None else k for k in by_code], np.int64)[targets.codes]
     covered = np.flatnonzero(classes >= 0)
     key = targets.item[covered] * (len(spec.labels) + 1) + classes[covered]
