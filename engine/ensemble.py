@@ -41,7 +41,8 @@ class DetectorConfig:
             raise UsageError(f"detector {self.name}: family {self.family!r} is not one of {', '.join(FAMILIES)}")
         if (self.model is None) != (self.family == "synthetic"):
             raise UsageError(f"detector {self.name}: family {self.family!r} needs {_needs(self.family)}")
-        if not (isinstance(self.tau, int | float) and 0.0 < self.tau < float("inf")):
+        number = isinstance(self.tau, int | float) and not isinstance(self.tau, bool)
+        if not (number and 0.0 < self.tau < float("inf")):
             raise UsageError(f"detector {self.name}: tau = {self.tau!r} must be a positive number")
 
 
@@ -77,7 +78,7 @@ def load_ensemble(name_or_path: str | Path) -> EnsembleConfig:
         return _parse(tomllib.loads(path.read_text("utf-8")), path)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path}: not a TOML file: {exc}") from None
-    except (TypeError, KeyError, UsageError) as exc:
+    except UsageError as exc:
         raise UsageError(f"{path}: {exc}", hint="see engine/ensembles/coco-cpu.toml for the form") from None
 
 
@@ -102,6 +103,12 @@ def _detector(values: dict[str, Any], folder: Path) -> DetectorConfig:
     unknown = set(values) - {"name", "family", "model", "tau"}
     if unknown:
         raise UsageError(f"unknown detector key {sorted(unknown)[0]!r}; known: name, family, model, tau")
+    for key in ("name", "family"):
+        if key not in values:
+            raise UsageError(f"a detector without {key}")
+    for key in ("name", "family", "model"):
+        if not isinstance(values.get(key, ""), str):
+            raise UsageError(f"detector {key} {values[key]!r} must be text")
     model = values.get("model")
     if isinstance(model, str) and model.endswith(".onnx"):
         model = str((folder / model).resolve())

@@ -29,6 +29,7 @@ class Settings:
     max_pixels: int = 178_000_000
 
     def __post_init__(self) -> None:
+        self._check_types()
         if not 0.0 < self.floor <= 0.5:
             raise UsageError(f"floor={self.floor}: must lie in (0, 0.5]", hint="hard counts need every p >= 0.5")
         if not 0.0 <= self.nms_iou <= 1.0:
@@ -39,6 +40,22 @@ class Settings:
             raise UsageError(f"coverage={self.coverage!r}: must be one of {', '.join(get_args(Coverage))}")
         if self.max_pixels < 1:
             raise UsageError(f"max_pixels={self.max_pixels}: must be positive")
+        # One value, one form: settings are hashed, and stamped into files.
+        object.__setattr__(self, "floor", float(self.floor))
+        object.__setattr__(self, "nms_iou", float(self.nms_iou))
+        object.__setattr__(self, "slices", None if self.slices is None else tuple(self.slices))
+
+    def _check_types(self) -> None:
+        for name in ("floor", "nms_iou"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise UsageError(f"{name}={value!r}: must be a number")
+        if self.slices is not None and not (
+            isinstance(self.slices, tuple | list) and all(type(k) is int for k in self.slices)
+        ):
+            raise UsageError(f"slices={self.slices!r}: must be a list of whole numbers, such as [2, 3]")
+        if type(self.max_pixels) is not int:
+            raise UsageError(f"max_pixels={self.max_pixels!r}: must be a whole number")
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready form; ``from_dict`` reads it back."""
@@ -69,13 +86,7 @@ def _value(name: str, raw: str) -> Any:
         return raw
     try:
         value = json.loads(raw)
-    except json.JSONDecodeError:
+    except ValueError:  # no JSON, or a number of thousands of digits
         raise UsageError(f"--set {name}={raw}: not a number or list") from None
-    if name == "slices":
-        wanted = value is None or (isinstance(value, list) and all(type(k) is int for k in value))
-        if not wanted:
-            raise UsageError(f"--set slices={raw}: must be a list of whole numbers, such as [2, 3]")
-        return None if value is None else tuple(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or (name == "max_pixels" and value != int(value)):
-        raise UsageError(f"--set {name}={raw}: not a {'whole ' if name == 'max_pixels' else ''}number")
-    return int(value) if name == "max_pixels" else float(value)
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if name == "max_pixels" and whole else value
