@@ -111,6 +111,8 @@ class WindowProposer:
 
 
 def _in_image(found: Candidates, window: Window, height: int, width: int) -> Candidates:
+    if not ((found.scores >= 0) & (found.scores <= 1)).all():  # false for NaN too
+        raise ModelError("scores that are not finite or not in [0, 1]")
     keep = inside(found.boxes, window, height, width)
     origin = np.array([window.left, window.top, window.left, window.top], np.float32)
     return Candidates(found.boxes[keep] + origin, found.scores[keep], found.request[keep], found.saturated)
