@@ -48,7 +48,8 @@ class ScorePlan:
         """Refuse a floor above which proposals that count would have been thrown away."""
         lowest = min(self.schedule)
         for name, tau in zip(self.detectors, self.taus, strict=True):
-            at_floor = 1.0 / (1.0 + math.exp(-math.log(floor / (1.0 - floor)) / tau))
+            odds = math.exp(math.log(floor / (1.0 - floor)) / tau)  # of at most 1: no overflow for a tiny tau
+            at_floor = odds / (1.0 + odds)
             if at_floor > lowest:
                 raise UsageError(
                     f"{name}: with tau = {tau} a proposal at the floor {floor} is calibrated to {at_floor:.4f}, above "
@@ -61,7 +62,10 @@ def tabulate_schedule(schedule: Callable[[int], float]) -> tuple[float, ...]:
     """T(1) .. T(100) of a schedule written in Python. A value outside [0, 1] is a ``UsageError`` naming the count."""
     values = []
     for count in range(1, MAX_COUNT + 1):
-        value = float(schedule(count))
+        try:
+            value = float(schedule(count))
+        except Exception as exc:  # the user's own code can raise anything
+            raise UsageError(f"the schedule fails for T({count}): {type(exc).__name__}: {exc}") from exc
         if not 0.0 <= value <= 1.0:
             raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]")
         values.append(value)
