@@ -47,8 +47,9 @@ def rescore(
     target = RunFolder(Path(out))
     if target.path.resolve() == source.path.resolve():
         raise UsageError(f"--out {target.path} is the RUN itself", hint="choose another folder for the new scores")
-    record = target.continue_with(_record(source, target, taus or {}, schedule, ensemble, overrides))
+    record = _record(source, target, taus or {}, schedule, ensemble, overrides)
     plan_of(record).require_floor(record["settings"]["floor"])
+    record = target.continue_with(record)
     sink = Sink(target.path, stamps_of(record))
     for shard in source.shards:
         if not sink.done(shard):
@@ -102,7 +103,7 @@ def _record(
         },
         "settings": _settings(before["settings"], overrides),
         "rescored_from": str(source.path),
-        "proposals_of": os.path.relpath(source.proposals_folder.parent, target.path),
+        "proposals_of": os.path.relpath(source.proposals_folder.parent.resolve(), target.path.resolve()),
         "versions": versions(),
     }
     if schedule is not None:

@@ -54,7 +54,7 @@ class Run:
     @property
     def proposals_folder(self) -> Path:
         """Where the proposals are; a re-scored RUN refers to those of the RUN that it came from."""
-        return self.path / str(self.record.get("proposals_of", "")) / "proposals"
+        return self.folder.proposals_path(self.record)
 
     @property
     def scores(self) -> pa.Table:

@@ -39,6 +39,10 @@ class RunFolder:
         """The canonical rows of the manifest."""
         return self.path / "items.arrow"
 
+    def proposals_path(self, record: dict[str, Any]) -> Path:
+        """Where the proposals are; a re-scored RUN refers to those of the RUN that it came from."""
+        return self.path / str(record.get("proposals_of", "")) / "proposals"
+
     def read(self) -> dict[str, Any]:
         """The record, or a ``RunError`` when this is not a RUN."""
         try:
@@ -135,6 +139,9 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
         for name, (was, is_now) in pairs.items():
             if was != is_now:
                 yield f"{name}: {_short(was)} in the RUN, {_short(is_now)} now"
+    was, is_now = before.get("proposals_of"), now.get("proposals_of")
+    if was != is_now:
+        yield f"proposals_of: {_short(was)} in the RUN, {_short(is_now)} now"
     asked = {detector["name"]: detector for detector in now["ensemble"]["detectors"]}
     for detector in before["ensemble"]["detectors"]:
         other = asked.get(detector["name"])

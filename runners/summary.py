@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -51,6 +52,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
     stamps = stamps_of(record)
     rows = record["manifest"]["rows"]
     shards = shards_of(rows, record["shard_items"])
+    proposals = run.proposals_path(record)
     total: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     done: list[Shard] = []
@@ -73,7 +75,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
         cw_nps=_mean(run, done, "cw_nps", total["scored"]),
         b_nps=_mean(run, done, "b_nps", total["scored"]),
         reasons=_reasons(run, done) if total["error"] else [],
-        detectors=_detectors(run, shards, stamps.detectors),
+        detectors=_detectors(proposals, shards, stamps.detectors),
         stage_seconds={stage: round(value, 3) for stage, value in sorted(seconds.items())},
     )
     if write:
@@ -101,11 +103,11 @@ def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:
     return found.most_common(MAX_REASONS)
 
 
-def _detectors(run: RunFolder, shards: list[Shard], stamps: Any) -> dict[str, dict[str, int]]:
+def _detectors(proposals: Path, shards: list[Shard], stamps: Any) -> dict[str, dict[str, int]]:
     found = {}
     for name, stamp in stamps.items():
         total: Counter[str] = Counter()
         for shard in shards:
-            total.update(read_counts(run.path / "proposals" / name / shard.part, stamp, len(shard)) or {})
+            total.update(read_counts(proposals / name / shard.part, stamp, len(shard)) or {})
         found[name] = dict(total)
     return found
