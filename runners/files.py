@@ -41,8 +41,17 @@ def remove_leftovers(folder: Path) -> None:
     prefix = f".{socket.gethostname()}-"
     for file in folder.rglob(".*.tmp"):
         _, found, owner = file.name.removesuffix(".tmp").rpartition(prefix)
-        if found and owner.isdigit() and not Path(f"/proc/{owner}").exists():
+        if found and owner.isdecimal() and not _runs(owner):
             file.unlink(missing_ok=True)
+
+
+def _runs(process: str) -> bool:
+    """Whether a process is alive. One that was killed stays in the table until its parent asks for its status."""
+    try:
+        status = Path("/proc", process, "stat").read_text("utf-8", "replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(") ")[2][0] not in "ZX"
 
 
 def _sync(path: Path) -> None:
