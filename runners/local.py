@@ -27,6 +27,14 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def require_workers(workers: int | None) -> int:
+    """The number of workers asked for, or the default."""
+    count = default_workers() if workers is None else workers
+    if count < 1:
+        raise UsageError(f"workers = {count}: must be at least 1")
+    return count
+
+
 def run_shards(
     shards: Sequence[Shard], spec: WorkerSpec, workers: int | None, progress: Progress
 ) -> list[ShardSummary]:
@@ -34,10 +42,7 @@ def run_shards(
 
     A ``KeyboardInterrupt`` stops the workers and leaves a RUN that the same call continues.
     """
-    count = default_workers() if workers is None else workers
-    if count < 1:
-        raise UsageError(f"workers = {count}: must be at least 1")
-    count = min(count, len(shards))
+    count = min(require_workers(workers), len(shards))
     if count > 1:
         return _Pool(shards, spec, progress).run(count)
     if not shards:

@@ -15,7 +15,7 @@ from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.build import ModelFile, find_models, plan_for, require_device
 from tallymill.runners.files import appearing, remove_leftovers
-from tallymill.runners.local import run_shards
+from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
 from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
 from tallymill.runners.sink import Sink
@@ -68,6 +68,8 @@ def sweep(
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings, ``ModelError`` when a model is not there. A bad image is an error row.
     """
+    shards_of(0, 1, part)  # a part or number of workers that makes no sense is told before the manifest is read
+    require_workers(workers)
     prepared = prepare(
         manifest,
         out,
