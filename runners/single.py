@@ -20,7 +20,7 @@ from tallymill.engine.numbench.scores import ScorePlan, count_batch
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
-from tallymill.engine.sources import image_hash
+from tallymill.engine.sources import ImageReader, image_hash
 from tallymill.errors import ImageError, UsageError
 from tallymill.runners.build import build_pipeline, find_models, plan_for, require_device
 
@@ -106,6 +106,12 @@ def _pipeline(config: EnsembleConfig, settings: Settings) -> Pipeline:
     return build_pipeline(config, models, settings, plan)
 
 
+@functools.lru_cache(maxsize=1)
+def _reader(folder: str) -> ImageReader:
+    """Relative paths start from the current folder, which may change between calls."""
+    return ImageReader(folder)
+
+
 def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
     """The canonical row that a manifest with this image and these targets would give."""
     reference = str(image) if isinstance(image, str | Path) else "(memory)"
@@ -113,13 +119,19 @@ def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
     if isinstance(targets, str):
         row["prompt"] = targets
     else:
-        pairs = targets.items() if isinstance(targets, Mapping) else targets
-        row["targets"] = [{"category": category, "count": count} for category, count in pairs]
+        row["targets"] = _pairs(targets)
     try:
         table = pa.Table.from_pylist([row])
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         raise UsageError(f"targets {targets!r}: must be category names with whole numbers") from None
     return next(read_items(table))
+
+
+def _pairs(targets: Mapping[str, int] | Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    pairs = list(targets.items() if isinstance(targets, Mapping) else targets)
+    if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise UsageError(f"targets {pairs!r}: must be category names with whole numbers, at least one")
+    return [{"category": category, "count": count} for category, count in pairs]
 
 
 def _load(batch: ItemBatch, image: ImageLike, pipe: Pipeline) -> None:
@@ -129,9 +141,9 @@ def _load(batch: ItemBatch, image: ImageLike, pipe: Pipeline) -> None:
         if isinstance(image, np.ndarray):
             if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
                 raise UsageError(f"image array: got {image.dtype} {list(image.shape)}; must be RGB uint8 [H, W, 3]")
-            pixels = image
+            pixels = np.ascontiguousarray(image)
         else:
-            data = image if isinstance(image, bytes) else pipe.reader.read(str(image))
+            data = image if isinstance(image, bytes) else _reader(str(Path.cwd())).read(str(image))
             batch.hashes[0] = image_hash(data)
             pixels = decode(data, max_pixels=pipe.max_pixels)
         batch.images[0], batch.sizes[0] = pixels, pixels.shape[:2]
