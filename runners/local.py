@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import tallymill.errors
@@ -101,14 +102,13 @@ class _Pool:
                 if child is None:
                     break
                 if not self._serve(child, shard):
-                    status, child = child.wait(), None
+                    status, child = _end(child), None
                     self._again(shard, attempt, status)
         except BaseException as exc:  # the boundary of the thread: the caller raises it
             self._events.put(exc)
         finally:
-            if child is not None and child.stdin is not None:
-                child.stdin.close()
-                child.wait()
+            if child is not None:
+                _end(child)
 
     def _start(self) -> subprocess.Popen[str] | None:
         with self._lock:
@@ -120,18 +120,17 @@ class _Pool:
             )
             self._children.append(child)
         assert child.stdin is not None
-        child.stdin.write(self._spec)
+        with suppress(BrokenPipeError):  # killed at birth; the reader will see it
+            child.stdin.write(self._spec)
         return child
 
     def _serve(self, child: subprocess.Popen[str], shard: Shard) -> bool:
         """Hand over one shard and pass on what the child says; False when the child died."""
         assert child.stdin is not None
         assert child.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it may have said why before it went
             child.stdin.write(shard_message(shard))
             child.stdin.flush()
-        except BrokenPipeError:
-            pass  # it may have said why before it went
         items = failed = 0
         for line in child.stdout:
             event = _read(line)
@@ -158,6 +157,17 @@ class _Pool:
             for child in self._children:
                 if child.poll() is None:
                     child.terminate()
+
+
+def _end(child: subprocess.Popen[str]) -> int:
+    """Let a child finish, which it does at the end of its input; its exit status."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with suppress(BrokenPipeError):
+        child.stdin.close()
+    status = child.wait()
+    child.stdout.close()
+    return status
 
 
 def _read(line: str) -> dict[str, Any]:
