@@ -57,7 +57,7 @@ require_links()
 setup(
     package_dir={"": "src"},
     packages=find_namespace_packages("src", include=["tallymill*"]),
-    package_data={"": ["*.json", "*.toml", "*.txt", "*.csv", "*.html", "py.typed"]},
+    package_data={"": ["*.json", "*.toml", "*.txt", "*.csv", "*.html", "*.pyi", "py.typed"]},
     ext_modules=[Extension("tallymill.kernels._native", sources=[])],
     cmdclass={"build_ext": CMakeBuild},
 )

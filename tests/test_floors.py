@@ -27,7 +27,7 @@ _DOTTED = re.compile(r"tallymill((?:\.[a-z_]\w*)+)")
 
 
 def part_of(module: str) -> str:
-    """``tallymill.engine.items`` -> ``engine``; the package or a name of its interface (``tallymill.sweep``) -> ``""``."""
+    """``tallymill.engine.items`` -> ``engine``; the package, or a name of its interface, -> ``""``."""
     first = module.removeprefix("tallymill").lstrip(".").partition(".")[0]
     return first if first in MAY_IMPORT else ""
 
