@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from tallymill.bench.decode import photographs
 from tallymill.engine.settings import Settings
-from tallymill.runners.sweep import prepare
+from tallymill.runners.sweep import Quiet, prepare
 from tallymill.runners.worker import Worker
 
 IMAGES, REPEATS = 500, 3
@@ -65,18 +65,15 @@ def run(images: int = IMAGES, small: int = SMALL, large: int = LARGE, repeats: i
 
 def table(result: dict[str, Any]) -> str:
     """The result for a person."""
-    lines = [
-        "milliseconds an image, slices off (median)",
-        f"  {'':<22}{'engine':>8}{'decode':>8}{'prep.':>8}{'model':>8}",
-    ]
+    lines = ["milliseconds an image, slices off (median)"]
+    lines.append(f"  {'':<22}{'engine':>8}{'decode':>8}{'prep.':>8}{'model':>8}")
     for name, ms in result["engine_ms_an_image"].items():
         lines.append(f"  {name:<22}{ms['engine']:8.3f}{ms['decode']:8.2f}{ms['preprocess']:8.2f}{ms['model']:8.2f}")
     lines.append(f"stub sweep, {result['workers']} workers: {result['stub_items_per_s']:,.0f} items/s")
     for rows, one in result["stub"].items():
-        lines.append(
-            f"  {int(rows):>9,} rows: {one['seconds']:7.1f} s, peak {one['parent_bytes'] / 2**20:.0f} MiB in the parent, "
-            f"{one['worker_bytes'] / 2**20:.0f} MiB in the largest worker"
-        )
+        parent, worker = (one[f"{who}_bytes"] / 2**20 for who in ("parent", "worker"))
+        seconds = f"{one['seconds']:7.1f} s"
+        lines.append(f"  {int(rows):>9,} rows: {seconds}, peak {parent:.0f} MiB (parent), {worker:.0f} MiB (worker)")
     lines.append(
         f"memory, large to small: parent {result['parent_memory_ratio']:.3f} (less {DUPLICATE_BYTES} bytes an item), "
         f"worker {result['worker_memory_ratio']:.3f}"
@@ -92,7 +89,7 @@ def _engine(root: Path, images: int, shard_items: int, repeats: int) -> dict[str
         prepared = prepare(manifest, root / f"run-{k}", settings=Settings(slices=()), shard_items=shard_items)
         worker = Worker(prepared.spec)
         start = time.perf_counter()
-        summaries = [worker.score(shard, lambda items, failed: None) for shard in prepared.shards()]
+        summaries = [worker.score(shard, Quiet().advance) for shard in prepared.shards()]
         wall = time.perf_counter() - start
         worker.close()
         stages = {stage: sum(s.seconds[stage] for s in summaries) for stage in MODEL_STAGES}
