@@ -47,15 +47,16 @@ class Bar:
         self._done = self._failed = 0
 
     def __enter__(self) -> Bar:
-        self._progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        self._progress.stop()
+        if self._task is not None:  # what never began leaves no line behind
+            self._progress.stop()
 
     def start(self, total: int, done: int) -> None:
         """See ``SweepProgress``. A second sweep gets a bar of its own."""
         self._done = self._failed = 0
+        self._progress.start()
         self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
         if done:
             self._progress.console.print(f"continuing: {done:,} of {total:,} items were done before")
