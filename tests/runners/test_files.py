@@ -1,0 +1,56 @@
+import json
+import os
+
+import pytest
+
+from tallymill.runners.files import appearing, write_json
+
+
+def test_a_file_appears_whole_when_the_block_ends(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with appearing(path) as temporary:
+        temporary.write_text("half")
+        assert not path.exists()
+        assert temporary.parent == path.parent
+        assert temporary.name.startswith(".")
+        assert str(os.getpid()) in temporary.name
+    assert path.read_text() == "half"
+    assert [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("sync_folder", [True, False])
+def test_what_was_there_stays_when_the_block_fails(sync_folder, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def interrupted():
+        with appearing(path, sync_folder=sync_folder) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_fails_before_it_writes(tmp_path):
+    with pytest.raises(ValueError, match="early"), appearing(tmp_path / "a.txt"):
+        raise ValueError("early")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_replaced(tmp_path):
+    for text in ("one", "two"):
+        with appearing(tmp_path / "a.txt", sync_folder=False) as temporary:
+            temporary.write_text(text)
+    assert (tmp_path / "a.txt").read_text() == "two"
+
+
+def test_json_is_written_whole(tmp_path):
+    write_json(tmp_path / "a.json", {"näme": [1, None]})
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"näme": [1, None]}
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"set": {1}})
+    assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"näme": [1, None]}
+    assert len(list(tmp_path.iterdir())) == 1

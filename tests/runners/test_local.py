@@ -1,0 +1,132 @@
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import tallymill
+from tallymill.errors import ImageError, MissingExtraError, ModelError, RunError, TallymillError, UsageError
+from tallymill.runners import local
+from tallymill.runners.local import default_workers, require_workers, run_shards
+from tallymill.runners.plan import shards_of
+from tallymill.runners.sweep import prepare
+from tallymill.runners.worker import shard_message, spec_message
+
+
+def prepared(folder, manifest_file, n=64):
+    return prepare(manifest_file(folder / "m.jsonl", n), folder / "RUN", ensemble="synthetic")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_every_shard_has_a_summary_whatever_the_number_of_workers(workers, tmp_path, manifest_file):
+    job = prepared(tmp_path, manifest_file)
+    told = []
+    summaries = run_shards(job.shards(), job.spec, workers, lambda items, failed: told.append((items, failed)))
+    assert sum(summary.items for summary in summaries) == 64
+    assert sum(summary.scored for summary in summaries) == 64
+    assert [sum(column) for column in zip(*told, strict=True)] == [64, 0]
+    assert len(summaries) == 4
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_shards_no_work(workers, tmp_path, manifest_file):
+    job = prepared(tmp_path, manifest_file)
+    assert run_shards([], job.spec, workers, lambda *_: None) == []
+
+
+def test_the_number_of_workers():
+    assert require_workers(None) == default_workers() == len(os.sched_getaffinity(0))
+    assert require_workers(3) == 3
+    for bad in (0, -1):
+        with pytest.raises(UsageError, match=f"workers = {bad}"):
+            require_workers(bad)
+
+
+def test_no_more_workers_than_shards(tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+    started = []
+    popen = subprocess.Popen
+
+    def counted(*args, **options):
+        started.append(args)
+        return popen(*args, **options)
+
+    monkeypatch.setattr(local.subprocess, "Popen", counted)
+    run_shards(job.shards()[:2], job.spec, 8, lambda *_: None)
+    assert len(started) == 2
+
+
+def test_an_error_in_a_worker_is_raised_here_with_its_kind_and_hint():
+    for kind in (ModelError, UsageError, RunError, MissingExtraError):
+        event = {"error": {"kind": kind.__name__, "message": "what", "hint": "do this"}}
+        with pytest.raises(kind) as caught:
+            local._read(json.dumps(event))
+        assert type(caught.value) is kind
+        assert (caught.value.message, caught.value.hint) == ("what", "do this")
+    with pytest.raises(RuntimeError, match="Traceback"):
+        local._read(json.dumps({"crash": "Traceback: ..."}))
+
+
+@pytest.mark.parametrize("kind", [TallymillError, ImageError, ModelError])
+def test_errors_survive_pickling(kind):
+    error = pickle.loads(pickle.dumps(kind("what", hint="do this", retryable=True)))
+    assert type(error) is kind
+    assert (error.message, error.hint, error.retryable, str(error)) == ("what", "do this", True, "what")
+
+
+def test_an_extra_that_is_missing_in_the_workers_is_told_with_its_hint(tmp_path, image_folder, image_ensemble_file):
+    """The reader meets a kind of URL whose package is not there: an error of the sweep, not of an image."""
+    images = image_folder(tmp_path / "images", 2)
+    rows = [
+        {"item_id": f"i{k}", "image": "lakefs://bucket/a.jpg" if k == 20 else f"{images}/0.png", "targets": {"cat": 1}}
+        for k in range(40)
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ensemble = image_ensemble_file(tmp_path / "e.toml", "x")
+    with pytest.raises(MissingExtraError) as caught:
+        tallymill.sweep(tmp_path / "m.jsonl", tmp_path / "RUN", ensemble=ensemble, workers=2)
+    assert "pip install" in caught.value.hint
+
+
+def test_a_defect_in_a_worker_is_shown_with_its_traceback(tmp_path, manifest_file):
+    job = prepared(tmp_path, manifest_file)
+    shards = shards_of(64 + 5000, 16)  # rows that the items file does not have
+    with pytest.raises(RuntimeError, match="a worker failed:\nTraceback"):
+        run_shards(shards, job.spec, 2, lambda *_: None)
+    assert not list((tmp_path / "RUN").rglob(".*.parquet.*"))
+
+
+def talk(job, *shards, **options):
+    text = spec_message(job.spec) + "".join(map(shard_message, shards))
+    return subprocess.run(
+        [sys.executable, "-m", "tallymill.runners.worker"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_a_worker_speaks_lines_of_json(tmp_path, manifest_file):
+    job = prepared(tmp_path, manifest_file)
+    done = talk(job, *job.shards()[:2])
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [list(message) for message in messages] == [["items", "failed"], ["done"]] * 2
+    assert done.returncode == 0
+    assert done.stderr == ""
+    again = talk(job, job.shards()[0])  # a shard that is done is answered without work
+    assert [list(json.loads(line)) for line in again.stdout.splitlines()] == [["done"]]
+    assert json.loads(again.stdout)["done"]["items"] == 16
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path, image_folder, image_ensemble_file):
+    images = image_folder(tmp_path / "images", 1)
+    job = prepare(images, tmp_path / "RUN", ensemble=image_ensemble_file(tmp_path / "e.toml", "x"))
+    (tmp_path / "x.onnx").unlink()
+    done = talk(job, *job.shards())
+    [message] = map(json.loads, done.stdout.splitlines())
+    assert message["error"]["kind"] == "ModelError"
+    assert "x.onnx" in message["error"]["message"]

@@ -1,0 +1,80 @@
+import json
+import math
+
+import pyarrow as pa
+import pytest
+
+import tallymill
+from tallymill.errors import RunError
+from tallymill.runners.summary import MAX_REASONS
+
+
+def table(n, bad):
+    """``n`` items, of which ``bad(k)`` gives the count asked of item k."""
+    return pa.Table.from_pylist([{"item_id": f"i{k}", "image": "x.jpg", "targets": f"cat={bad(k)}"} for k in range(n)])
+
+
+def test_every_item_is_counted_once_with_its_reason(tmp_path):
+    summary = tallymill.sweep(
+        table(90, lambda k: 0 if k % 10 == 3 else 101 if k % 30 == 4 else 5),
+        tmp_path / "RUN",
+        ensemble="synthetic",
+        workers=1,
+    )
+    assert (summary.items, summary.done, summary.scored, summary.error, summary.uncovered) == (90, 90, 78, 12, 0)
+    assert summary.reasons == [
+        ("targets: requested count 0 outside 1..100", 9),
+        ("targets: requested count 101 outside 1..100", 3),
+    ]
+    assert summary.detectors["synthetic-a"]["items"] == 90
+    assert summary.detectors["synthetic-a"]["failed"] == 12
+    assert set(summary.stage_seconds) == {"model", "nms", "score"}
+
+
+def test_reasons_are_the_commonest(tmp_path):
+    summary = tallymill.sweep(
+        table(3 * MAX_REASONS, lambda k: 101 + k // 2 if k % 3 else 0),
+        tmp_path / "RUN",
+        ensemble="synthetic",
+        workers=1,
+    )
+    assert len(summary.reasons) == MAX_REASONS
+    assert summary.reasons[0] == ("targets: requested count 0 outside 1..100", MAX_REASONS)
+    assert summary.error == 3 * MAX_REASONS
+
+
+def test_the_mean_is_rounded_once(tmp_path):
+    tallymill.sweep(table(200, lambda k: k % 100 + 1), tmp_path / "A", ensemble="synthetic", workers=1)
+    small = tallymill.sweep(
+        table(200, lambda k: k % 100 + 1), tmp_path / "B", ensemble="synthetic", workers=1, shard_items=7
+    )
+    scores = tallymill.load(tmp_path / "A").scores
+    assert small.cw_nps == math.fsum(scores["cw_nps"].to_pylist()) / 200
+    assert small.cw_nps == tallymill.load(tmp_path / "A").summary().cw_nps
+
+
+def test_nothing_scored_has_no_mean(tmp_path):
+    summary = tallymill.sweep(table(3, lambda _: 0), tmp_path / "RUN", ensemble="synthetic", workers=1)
+    assert (summary.cw_nps, summary.b_nps, summary.error) == (None, None, 3)
+    written = json.loads((tmp_path / "RUN" / "summary.json").read_text())
+    assert written["cw_nps"] is None
+    assert written["reasons"] == [["targets: requested count 0 outside 1..100", 3]]
+
+
+def test_looking_at_a_run_writes_nothing(tmp_path):
+    tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=1)
+    (tmp_path / "RUN" / "summary.json").unlink()
+    assert tallymill.load(tmp_path / "RUN").summary().scored == 3
+    assert not (tmp_path / "RUN" / "summary.json").exists()
+
+
+def test_a_run_without_a_finished_shard(tmp_path):
+    summary = tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=1, part=(2, 2))
+    assert (summary.complete, summary.done) == (False, 0)
+    run = tallymill.load(tmp_path / "RUN")
+    with pytest.raises(RunError, match="no shard is done yet"):
+        _ = run.scores
+    with pytest.raises(RunError, match="synthetic-a has not seen a shard yet"):
+        run.proposals("synthetic-a")
+    with pytest.raises(tallymill.errors.UsageError, match="no detector 'x'"):
+        run.proposals("x")
