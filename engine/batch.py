@@ -42,13 +42,14 @@ class Targets:
 class ItemBatch:
     """I rows of the manifest and, where a detector needs pixels, their images.
 
-    ``rows`` is a canonical record batch (see ``items.py``); ``images[i]`` is RGB uint8 [H, W, 3] or None;
+    ``rows`` is a canonical record batch (see ``items.py``); ``contents[i]`` is the bytes of the image's file, its
+    pixels (RGB uint8 [H, W, 3]), or None where nobody looks, or looked already;
     ``sizes`` int32 [I, 2] holds (height, width), 0 where unknown; ``errors[i]`` says why item i cannot be scored.
     """
 
     rows: pa.RecordBatch
     targets: Targets
-    images: list[NDArray[np.uint8] | None]
+    contents: list[bytes | NDArray[np.uint8] | None]
     sizes: NDArray[np.int32]
     hashes: list[str | None]
     errors: list[str | None] = field(default_factory=list)
@@ -69,7 +70,7 @@ def batch_of(rows: pa.RecordBatch) -> ItemBatch:
     return ItemBatch(
         rows=rows,
         targets=targets,
-        images=[None] * rows.num_rows,
+        contents=[None] * rows.num_rows,
         sizes=np.zeros((rows.num_rows, 2), np.int32),
         hashes=[None] * rows.num_rows,
         errors=errors,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -43,8 +42,8 @@ class RawBoxes:
 NOTHING = Candidates(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
-class Proposer(Protocol):
-    """A detector as the pipeline sees it: a batch of items in, raw boxes of their targets out."""
+class BlindProposer(Protocol):
+    """A detector that looks at no pixels: a batch of items in, raw boxes of their targets out."""
 
     spec: DetectorSpec
 
@@ -56,66 +55,85 @@ class Proposer(Protocol):
 
 
 class WindowProposer:
-    """Runs an image detector over the windows of each image, one image at a time."""
+    """Runs an image detector over the windows of one image."""
 
     def __init__(self, detector: Detector) -> None:
         self.detector = detector
         self.spec = detector.spec
 
-    def propose(
-        self, batch: ItemBatch, classes: NDArray[np.int64], options: DetectOptions, clock: StageClock
-    ) -> RawBoxes:
-        """See ``Proposer``. An image on which the model fails is an error of that item alone."""
-        errors = list(batch.errors)
-        saturated = np.zeros(len(batch), np.bool_)
-        segments: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        found: list[Candidates] = [NOTHING]
-        for i, image in enumerate(batch.images):
-            start, stop = batch.targets.offsets[i : i + 2]
-            asked = np.flatnonzero(classes[start:stop] >= 0)
-            if image is None or errors[i] is not None or not len(asked):
-                continue
-            try:
-                of_image = list(self._look(image, classes[start + asked], options, clock))
-            except ModelError as exc:
-                errors[i] = f"{self.spec.name}: {exc.message}"
-                continue
-            saturated[i] = any(candidates.saturated for candidates in of_image)
-            segments += [start + asked[candidates.request] for candidates in of_image]
-            found += of_image
-        return RawBoxes(
-            segment=np.concatenate(segments),
-            boxes=np.concatenate([candidates.boxes for candidates in found]),
-            scores=np.concatenate([candidates.scores for candidates in found]),
-            errors=errors,
-            saturated=saturated,
-        )
-
-    def _look(
+    def look(
         self, image: NDArray[np.uint8], classes: NDArray[np.int64], options: DetectOptions, clock: StageClock
-    ) -> Iterator[Candidates]:
-        """Candidates of each window in image pixels, whole objects only."""
+    ) -> list[Candidates]:
+        """Candidates of the asked classes int64 [C] in each window, in image pixels, whole objects only.
+
+        Raises ``ModelError`` when the model fails on the image.
+        """
         height, width = image.shape[:2]
         views = windows(height, width, options.slices)
+        found = []
         for first in range(0, len(views), self.spec.batch):
             group = views[first : first + self.spec.batch]
             with clock("preprocess"):
                 inputs = [self.detector.preprocess(image[w.top : w.bottom, w.left : w.right]) for w in group]
             with clock("model"):
                 outputs = self.detector.run(stack(inputs))
-            with clock("decode boxes"):
+            with clock("boxes"):
                 for index, window in enumerate(group):
                     size = (window.bottom - window.top, window.right - window.left)
-                    found = self.detector.decode(outputs, index, size, classes, options.floor)
-                    yield _in_image(found, window, height, width)
+                    candidates = self.detector.decode(outputs, index, size, classes, options.floor)
+                    found.append(_in_image(candidates, window, height, width))
+        return found
+
+
+Proposer = BlindProposer | WindowProposer
 
 
 def _in_image(found: Candidates, window: Window, height: int, width: int) -> Candidates:
-    if not ((found.scores >= 0) & (found.scores <= 1)).all():  # false for NaN too
+    if len(found.scores) and not (found.scores.min() >= 0 and found.scores.max() <= 1):  # false for NaN too
         raise ModelError("scores that are not finite or not in [0, 1]")
+    if window == (0, 0, height, width):
+        return found
     keep = inside(found.boxes, window, height, width)
     origin = np.array([window.left, window.top, window.left, window.top], np.float32)
     return Candidates(found.boxes[keep] + origin, found.scores[keep], found.request[keep], found.saturated)
+
+
+class Gathering:
+    """The candidates of one detector while a batch is looked at, image by image."""
+
+    def __init__(self, proposer: WindowProposer, batch: ItemBatch, classes: NDArray[np.int64]) -> None:
+        self._proposer, self._batch, self._classes = proposer, batch, classes
+        self.name = proposer.spec.name
+        self._errors: dict[int, str] = {}
+        self._saturated = np.zeros(len(batch), np.bool_)
+        self._segments: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._found: list[Candidates] = [NOTHING]
+
+    def look(self, item: int, image: NDArray[np.uint8], options: DetectOptions, clock: StageClock) -> None:
+        """Look at the image of one item. An image on which the model fails is an error of that item alone."""
+        start, stop = self._batch.targets.offsets[item : item + 2]
+        classes = self._classes[start:stop]
+        asked = np.flatnonzero(classes >= 0)
+        if not len(asked):
+            return
+        try:
+            found = self._proposer.look(image, classes[asked], options, clock)
+        except ModelError as exc:
+            self._errors[item] = f"{self.name}: {exc.message}"
+            return
+        self._saturated[item] = any(candidates.saturated for candidates in found)
+        self._segments += [start + asked[candidates.request] for candidates in found]
+        self._found += found
+
+    def boxes(self) -> RawBoxes:
+        """Everything found so far."""
+        return RawBoxes(
+            segment=np.concatenate(self._segments),
+            boxes=np.concatenate([candidates.boxes for candidates in self._found]),
+            scores=np.concatenate([candidates.scores for candidates in self._found]),
+            errors=[self._errors.get(i, error) for i, error in enumerate(self._batch.errors)],
+            saturated=self._saturated,
+        )
 
 
 def retained(batch: ItemBatch, classes: NDArray[np.int64], raw: RawBoxes, options: DetectOptions) -> Proposals:

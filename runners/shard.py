@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tallymill.engine.pipeline import Pipeline
+from tallymill.engine.pipeline import Pipeline, Report
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.sink import ShardSummary, Sink
-
-Report = Callable[[int, int], None]
 
 
 def score_shard(shard: Shard, items: ItemFile, pipe: Pipeline, sink: Sink, report: Report) -> ShardSummary:
     """Detect with the detectors whose proposals are missing, score, and commit; a shard that is done is left alone.
 
-    ``report(items, failed)`` is called after each batch. Proposals are committed before scores, so that a kill between
-    the two costs no model time.
+    ``report(items, failed)`` is called as images are looked at. Proposals are committed before scores, so that a kill
+    between the two costs no model time.
     """
     if sink.done(shard):
         return sink.summary(shard)
     with sink.open(shard) as out:
         for batch in pipe.read(items.rows(shard), out.missing):
             out.check(batch)
-            proposals = out.keep(batch, pipe.detect(batch, out.missing))
-            report(len(batch), out.write(pipe.score(batch, proposals)))
+            proposals = out.keep(batch, pipe.detect(batch, out.missing, report))
+            report(0, out.write(pipe.score(batch, proposals)))
         return out.commit(pipe.clock.take())

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
-from tallymill.engine.images import decode
 from tallymill.engine.items import read_items
 from tallymill.engine.numbench.scores import ScorePlan, count_batch
 from tallymill.engine.pipeline import Pipeline
@@ -135,20 +134,17 @@ def _pairs(targets: Mapping[str, int] | Iterable[tuple[str, int]]) -> list[dict[
 
 
 def _load(batch: ItemBatch, image: ImageLike, pipe: Pipeline) -> None:
-    if batch.errors[0] is not None:
+    """Put the image's bytes, or the pixels that were given, into the batch."""
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+            raise UsageError(f"image array: got {image.dtype} {list(image.shape)}; must be RGB uint8 [H, W, 3]")
+        batch.contents[0] = np.ascontiguousarray(image)
         return
     try:
-        if isinstance(image, np.ndarray):
-            if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-                raise UsageError(f"image array: got {image.dtype} {list(image.shape)}; must be RGB uint8 [H, W, 3]")
-            pixels = np.ascontiguousarray(image)
-        else:
-            data = image if isinstance(image, bytes) else _reader(str(Path.cwd())).read(str(image))
-            batch.hashes[0] = image_hash(data)
-            pixels = decode(data, max_pixels=pipe.max_pixels)
-        batch.images[0], batch.sizes[0] = pixels, pixels.shape[:2]
+        data = image if isinstance(image, bytes) else _reader(str(Path.cwd())).read(str(image))
+        batch.contents[0], batch.hashes[0] = data, image_hash(data)
     except ImageError as exc:
-        batch.errors[0] = f"image: {exc.message}"
+        batch.errors[0] = batch.errors[0] or f"image: {exc.message}"
 
 
 def _targets(

@@ -17,12 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from tallymill.engine.pipeline import Report
 from tallymill.engine.settings import Settings
 from tallymill.errors import TallymillError
 from tallymill.runners.build import build_pipeline
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of
-from tallymill.runners.shard import Report, score_shard
+from tallymill.runners.shard import score_shard
 from tallymill.runners.sink import ShardSummary, Sink
 
 
