@@ -102,7 +102,13 @@ class Gathering:
     """The candidates of one detector while a batch is looked at, image by image."""
 
     def __init__(self, proposer: WindowProposer, batch: ItemBatch, classes: NDArray[np.int64]) -> None:
-        self._proposer, self._batch, self._classes = proposer, batch, classes
+        self._proposer, self._batch = proposer, batch
+        # Of each item the flat targets that the detector covers, and their classes. Worked out for the whole batch at
+        # once: after every run of a model the caches are cold, and each small step there costs several times as much.
+        covered = np.flatnonzero(classes >= 0)
+        edges = np.searchsorted(covered, batch.targets.offsets[1:-1])
+        self._targets = np.split(covered, edges)
+        self._classes = np.split(classes[covered], edges)
         self.name = proposer.spec.name
         self._errors: dict[int, str] = {}
         self._saturated = np.zeros(len(batch), np.bool_)
@@ -111,18 +117,16 @@ class Gathering:
 
     def look(self, item: int, image: NDArray[np.uint8], options: DetectOptions, clock: StageClock) -> None:
         """Look at the image of one item. An image on which the model fails is an error of that item alone."""
-        start, stop = self._batch.targets.offsets[item : item + 2]
-        classes = self._classes[start:stop]
-        asked = np.flatnonzero(classes >= 0)
-        if not len(asked):
+        targets = self._targets[item]
+        if not len(targets):
             return
         try:
-            found = self._proposer.look(image, classes[asked], options, clock)
+            found = self._proposer.look(image, self._classes[item], options, clock)
         except ModelError as exc:
             self._errors[item] = f"{self.name}: {exc.message}"
             return
         self._saturated[item] = any(candidates.saturated for candidates in found)
-        self._segments += [start + asked[candidates.request] for candidates in found]
+        self._segments += [targets[candidates.request] for candidates in found]
         self._found += found
 
     def boxes(self) -> RawBoxes:
