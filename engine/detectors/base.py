@@ -65,9 +65,9 @@ class Detector(ABC):
     def preprocess(self, window: NDArray[np.uint8]) -> Array:
         """RGB uint8 [H, W, 3] -> the model's input for one window, without the batch axis."""
 
-    @abstractmethod
     def run(self, batch: Array) -> dict[str, Array]:
-        """Preprocessed windows [B, ...], B <= ``spec.batch`` -> the model's named outputs."""
+        """Preprocessed windows [B, ...], B <= ``spec.batch``, fed to the input ``image`` -> the model's named outputs."""
+        return self.session.run({"image": batch})
 
     @abstractmethod
     def decode(

@@ -37,10 +37,6 @@ class CenterNet(Detector):
         warped: Array = cv2.resize(window, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
         return warped
 
-    def run(self, batch: Array) -> dict[str, Array]:
-        """Uint8 [1, 512, 512, 3] -> ``heat`` and ``sides``."""
-        return self.session.run({"image": batch})
-
     def decode(
         self,
         outputs: Mapping[str, Array],

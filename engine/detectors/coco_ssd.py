@@ -32,10 +32,6 @@ class CocoSsd(Detector):
         """RGB uint8 [H, W, 3] as it is."""
         return np.ascontiguousarray(window)
 
-    def run(self, batch: Array) -> dict[str, Array]:
-        """Uint8 [1, H, W, 3] -> ``scores`` and ``boxes``."""
-        return self.session.run({"image": batch})
-
     def decode(
         self,
         outputs: Mapping[str, Array],

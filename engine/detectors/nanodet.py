@@ -58,10 +58,6 @@ class NanoDet(Detector):
             plane *= scale
         return planes
 
-    def run(self, batch: Array) -> dict[str, Array]:
-        """Float32 [1, 3, 416, 416] -> scores and distances of each stride."""
-        return self.session.run({"image": batch})
-
     def decode(
         self,
         outputs: Mapping[str, Array],
