@@ -83,7 +83,7 @@ def score(
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
     pipe = _pipeline(config, settings or Settings())
     batch = batch_of(_row(image, targets))
-    _load(batch, image, pipe)
+    _load(batch, image)
     proposals = pipe.detect(batch, [d.name for d in config.detectors])
     row = pipe.score(batch, proposals).to_pylist()[0]
     return ImageScore(
@@ -133,7 +133,7 @@ def _pairs(targets: Mapping[str, int] | Iterable[tuple[str, int]]) -> list[dict[
     return [{"category": category, "count": count} for category, count in pairs]
 
 
-def _load(batch: ItemBatch, image: ImageLike, pipe: Pipeline) -> None:
+def _load(batch: ItemBatch, image: ImageLike) -> None:
     """Put the image's bytes, or the pixels that were given, into the batch."""
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:

@@ -66,7 +66,7 @@ class Detector(ABC):
         """RGB uint8 [H, W, 3] -> the model's input for one window, without the batch axis."""
 
     def run(self, batch: Array) -> dict[str, Array]:
-        """Preprocessed windows [B, ...], B <= ``spec.batch``, fed to the input ``image`` -> the model's named outputs."""
+        """Preprocessed windows [B, ...], B <= ``spec.batch``, to the input ``image`` -> the model's named outputs."""
         return self.session.run({"image": batch})
 
     @abstractmethod

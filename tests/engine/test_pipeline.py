@@ -174,17 +174,26 @@ def test_only_the_named_detectors_run_and_others_need_no_pixels(tmp_path):
     pipe = pipe_of(tmp_path, WindowProposer(Bright()), Synthetic("a"))
     [batch] = pipe.read([table], ["a"])
     assert list(pipe.detect(batch, ["a"])) == ["a"]
-    assert batch.images == [None] * 3
+    assert batch.contents == [None] * 3
     assert all(batch.hashes)  # bytes are read for the record, but not decoded
     assert batch.errors == [None] * 3
 
 
-def test_pixels_are_let_go_after_detection(tmp_path):
+def test_files_are_let_go_one_by_one_as_they_are_looked_at(tmp_path):
     pipe = pipe_of(tmp_path, WindowProposer(Bright()))
     [batch] = pipe.read([rows(tmp_path, 3)], ["bright"])
-    assert all(image is not None for image in batch.images)
-    pipe.detect(batch, ["bright"])
-    assert batch.images == [None] * 3
+    assert all(isinstance(content, bytes) for content in batch.contents)
+    held = []
+    pipe.detect(batch, ["bright"], lambda items, _: held.append((items, sum(c is not None for c in batch.contents))))
+    assert held == [(1, 2), (1, 1), (1, 0)]
+
+
+def test_detectors_without_pixels_report_a_batch_at_once(tmp_path):
+    pipe = pipe_of(tmp_path, Synthetic("a"))
+    [batch] = pipe.read([rows(tmp_path, 3)], ["a"])
+    reports = []
+    pipe.detect(batch, ["a"], lambda *counts: reports.append(counts))
+    assert reports == [(3, 0)]
 
 
 def test_a_category_that_no_detector_knows_is_uncovered(tmp_path):
@@ -198,5 +207,5 @@ def test_the_clock_knows_every_stage(tmp_path):
     pipe = pipe_of(tmp_path, WindowProposer(Bright()))
     run(pipe, rows(tmp_path, 3))
     seconds = pipe.clock.take()
-    assert set(seconds) == {"read", "decode", "preprocess", "model", "decode boxes", "nms", "score"}
+    assert set(seconds) == {"read", "decode", "preprocess", "model", "boxes", "nms", "score"}
     assert pipe.clock.take() == {}

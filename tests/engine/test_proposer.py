@@ -10,7 +10,7 @@ from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.items import read_items
 from tallymill.engine.pipeline import class_of_targets
-from tallymill.engine.proposer import DetectOptions, WindowProposer, retained
+from tallymill.engine.proposer import DetectOptions, Gathering, WindowProposer, retained
 from tallymill.errors import ModelError
 
 OPTIONS = DetectOptions(floor=0.05, nms_iou=0.5, slices=())
@@ -49,8 +49,8 @@ def items(*targets, images=None):
         ]
     )
     batch = batch_of(next(read_items(table)))
-    batch.images = list(images or [np.zeros((50, 100, 3), np.uint8)] * len(targets))
-    for i, image in enumerate(batch.images):
+    batch.contents = list(images or [np.zeros((50, 100, 3), np.uint8)] * len(targets))
+    for i, image in enumerate(batch.contents):
         if image is not None:
             batch.sizes[i] = image.shape[:2]
     return batch
@@ -58,7 +58,11 @@ def items(*targets, images=None):
 
 def detect(detector: Detector, batch: ItemBatch, options: DetectOptions = OPTIONS) -> Any:
     classes = class_of_targets(detector.spec, batch.targets)
-    return retained(batch, classes, WindowProposer(detector).propose(batch, classes, options, StageClock()), options)
+    gathering = Gathering(WindowProposer(detector), batch, classes)
+    for i, image in enumerate(batch.contents):
+        if image is not None:
+            gathering.look(i, image, options, StageClock())
+    return retained(batch, classes, gathering.boxes(), options)
 
 
 FAR_APART = [[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]]
@@ -195,7 +199,7 @@ def test_windows_are_run_in_groups_with_the_same_result():
 
 def test_items_with_errors_are_not_looked_at_and_keep_them():
     batch = items(["cat"], ["cat"])
-    batch.errors[0], batch.images[0] = "image: cut short", None
+    batch.errors[0], batch.contents[0] = "image: cut short", None
     detector = Scripted(lambda *_: found(FAR_APART, [0.9] * 3, [0] * 3))
     proposals = detect(detector, batch)
     assert proposals.errors == ["image: cut short", None]
