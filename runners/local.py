@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from contextlib import suppress
 from typing import Any
 
 import tallymill.errors
 from tallymill.errors import RunError, TallymillError, UsageError
+from tallymill.runners.files import remove_leftovers
 from tallymill.runners.plan import Shard
 from tallymill.runners.sink import ShardSummary
 from tallymill.runners.worker import Worker, WorkerSpec, shard_message, spec_message
@@ -45,7 +47,10 @@ def run_shards(
     """
     count = min(require_workers(workers), len(shards))
     if count > 1:
-        return _Pool(shards, spec, progress).run(count)
+        try:
+            return _Pool(shards, spec, progress).run(count)
+        finally:
+            remove_leftovers(Path(spec.run))  # of workers that were stopped in the middle of a shard
     if not shards:
         return []
     worker = Worker(spec)

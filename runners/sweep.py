@@ -144,10 +144,7 @@ def _run(shards: list[Shard], prepared: Prepared, workers: int | None, progress:
     waiting = [shard for shard in shards if not sink.done(shard)]
     total = sum(map(len, shards))
     progress.start(total, total - sum(map(len, waiting)))
-    try:
-        run_shards(waiting, prepared.spec, workers, progress.advance)
-    finally:
-        remove_leftovers(sink.run)
+    run_shards(waiting, prepared.spec, workers, progress.advance)
 
 
 def _folder(out: str | Path) -> RunFolder:
