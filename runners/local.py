@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import tallymill.errors
