@@ -58,7 +58,7 @@ class Bar:
         self._done = self._failed = 0
         self._progress.start()
         self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
-        if done:
+        if done and not self._progress.disable:
             self._progress.console.print(f"continuing: {done:,} of {total:,} items were done before")
 
     def advance(self, items: int, failed: int) -> None:
