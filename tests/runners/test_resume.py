@@ -18,17 +18,27 @@ import tallymill
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError
 from tallymill.runners.files import remove_leftovers
+from tallymill.runners.sweep import Quiet
 
-ITEMS, SHARD = 600, 12
+SHARD, ITEMS, MANY = 12, 120, 960
+
+
+def made(folder, manifest_file, items):
+    manifest = manifest_file(folder / "m.jsonl", items)
+    tallymill.sweep(manifest, folder / "RUN", ensemble="synthetic", workers=1, shard_items=SHARD)
+    return manifest, folder / "RUN"
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, manifest_file):
-    """A manifest and its uninterrupted RUN of 50 shards."""
-    folder = tmp_path_factory.mktemp("plain")
-    manifest = manifest_file(folder / "m.jsonl", ITEMS)
-    tallymill.sweep(manifest, folder / "RUN", ensemble="synthetic", workers=1, shard_items=SHARD)
-    return manifest, folder / "RUN"
+    """A manifest and its uninterrupted RUN of 10 shards."""
+    return made(tmp_path_factory.mktemp("plain"), manifest_file, ITEMS)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory, manifest_file):
+    """The same with 80 shards, so that there is time to stop it."""
+    return made(tmp_path_factory.mktemp("long"), manifest_file, MANY)
 
 
 @pytest.fixture
@@ -79,29 +89,26 @@ def end(process):
     return process.returncode, errors
 
 
-def test_a_run_killed_again_and_again_ends_with_the_same_numbers(plain, contents, command_line, tmp_path):
-    manifest, expected = plain
+def test_a_run_killed_again_and_again_ends_with_the_same_numbers(long, contents, command_line, tmp_path):
+    manifest, expected = long
     run, rng, killed = tmp_path / "RUN", random.Random(7), 0
-    for done in (1, 9, 22, 40):
+    for done in (1, 20, 45):
         process = start(command_line, manifest, run, 2)
         wait_for_parts(run, process, done + rng.randrange(4))
         time.sleep(rng.random() * 0.02)
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            break
+        os.killpg(process.pid, signal.SIGKILL)
         killed += end(process)[0] == -signal.SIGKILL
-    assert killed >= 3
+    assert killed == 3
     before = len(list((run / "scores").glob("part-*")))
-    assert 0 < before < ITEMS // SHARD
+    assert 0 < before < MANY // SHARD
     summary = go_on(manifest, run)
     assert summary.complete
     assert contents(run) == contents(expected)
     assert not leftovers(run)
 
 
-def test_a_worker_that_is_killed_is_replaced(plain, contents, command_line, tmp_path):
-    manifest, expected = plain
+def test_a_worker_that_is_killed_is_replaced(long, contents, command_line, tmp_path):
+    manifest, expected = long
     run = tmp_path / "RUN"
     process = start(command_line, manifest, run, 2)
     wait_for_parts(run, process, 3)
@@ -114,8 +121,8 @@ def test_a_worker_that_is_killed_is_replaced(plain, contents, command_line, tmp_
     assert not leftovers(run)
 
 
-def test_when_only_the_parent_is_killed_its_workers_end_and_the_run_goes_on(plain, contents, command_line, tmp_path):
-    manifest, expected = plain
+def test_when_only_the_parent_is_killed_its_workers_end_and_the_run_goes_on(long, contents, command_line, tmp_path):
+    manifest, expected = long
     run = tmp_path / "RUN"
     process = start(command_line, manifest, run, 2)
     wait_for_parts(run, process, 3)
@@ -142,24 +149,44 @@ def alive(pid):
         return False
 
 
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2)])
-def test_an_interrupted_sweep_says_so_and_goes_on(number, workers, plain, contents, command_line, tmp_path):
-    manifest, expected = plain
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_sweep_says_so_and_goes_on(number, long, contents, command_line, tmp_path):
+    manifest, expected = long
     run = tmp_path / "RUN"
-    process = start(command_line, manifest, run, workers)
+    process = start(command_line, manifest, run, 2)
     wait_for_parts(run, process, 3)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # Ctrl-C reaches the whole group
     else:
         os.kill(process.pid, number)
     code, errors = end(process)
-    assert code == 1
+    assert code == 1, errors
     assert errors.strip() == "stopped; the same command continues where it was"
     assert not leftovers(run)
     done = len(list((run / "scores").glob("part-*")))
-    assert 3 <= done < ITEMS // SHARD
+    assert 3 <= done < MANY // SHARD
     assert go_on(manifest, run).complete
     assert contents(run) == contents(expected)
+
+
+@pytest.mark.parametrize("reports", [1, 2, 7])
+def test_an_interrupt_in_the_only_process_leaves_whole_files(reports, plain, contents, tmp_path):
+    class Impatient(Quiet):
+        left = reports
+
+        def advance(self, *_):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+    run = tmp_path / "RUN"
+    with pytest.raises(KeyboardInterrupt):
+        go_on(plain[0], run, progress=Impatient())
+    assert not leftovers(run)
+    assert len(list((run / "scores").glob("part-*"))) < ITEMS // SHARD
+    assert contents(run).items() <= contents(plain[1]).items()
+    assert go_on(plain[0], run).complete
+    assert contents(run) == contents(plain[1])
 
 
 def test_a_worker_that_dies_twice_on_a_shard_ends_the_sweep_with_a_hint(plain, tmp_path, monkeypatch):
