@@ -56,6 +56,8 @@ def dump(run: str | Path | Run, out: str | Path, *, form: str = "parquet", detec
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
     rows = _rows(source, detectors or source.detectors)
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out} is a folder; it names the file to write")
     with appearing(Path(out)) as path:
         return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
 

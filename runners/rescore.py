@@ -44,7 +44,7 @@ def rescore(
     without a model. Shards without proposals of every detector are left out, and the summary is then not complete.
     """
     source = run if isinstance(run, Run) else Run(run)
-    target = RunFolder(Path(out))
+    target = RunFolder.to_write(out)
     if target.path.resolve() == source.path.resolve():
         raise UsageError(f"--out {target.path} is the RUN itself", hint="choose another folder for the new scores")
     record = _record(source, target, taus or {}, schedule, ensemble, overrides)

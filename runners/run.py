@@ -70,7 +70,7 @@ class Run:
         for shard in self.shards:
             path = self.path / "scores" / shard.part
             if read_counts(path, self._stamps.scores, len(shard)) is not None:
-                yield pq.read_table(path)
+                yield _table(path)
 
     def iter_proposals(self, detector: str) -> Iterator[pa.Table]:
         """Proposals of one detector, one table a shard that it has seen."""
@@ -82,11 +82,11 @@ class Run:
                 yield table
 
     def proposals_of_shard(self, detector: str, shard: Shard) -> pa.Table | None:
-        """One detector's proposals for one shard; None when that file is absent, damaged or of another run."""
+        """One detector's proposals for one shard; None when that file is absent, cut short or of another run."""
         path = self.proposals_folder / detector / shard.part
         if read_counts(path, self._stamps.detectors[detector], len(shard)) is None:
             return None
-        return pq.read_table(path)
+        return _table(path)
 
     def items(self, shard: Shard, proposals: pa.Table) -> Iterator[ItemBatch]:
         """The items of a shard with their hashes, without pixels.
@@ -121,6 +121,14 @@ class Run:
 def load(run: str | Path) -> Run:
     """Open a RUN folder. Raises ``RunError`` when it is not one."""
     return Run(run)
+
+
+def _table(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as exc:
+        hint = "remove it and the scores file of the same name, and run the sweep again"
+        raise RunError(f"{path} is damaged: {exc}", hint=hint) from None
 
 
 def _joined(tables: list[pa.Table], message: str) -> pa.Table:

@@ -29,6 +29,14 @@ class RunFolder:
 
     path: Path
 
+    @classmethod
+    def to_write(cls, out: str | Path) -> RunFolder:
+        """The folder that ``--out`` names, there or not; a ``RunError`` where it is a file."""
+        path = Path(out)
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; --out names a folder")
+        return cls(path)
+
     @property
     def record_path(self) -> Path:
         """Where ``run.json`` stands."""

@@ -121,6 +121,8 @@ def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
         row["targets"] = _pairs(targets)
     try:
         table = pa.Table.from_pylist([row])
+    except UnicodeEncodeError:
+        raise UsageError(f"{reference!a}: a name that is not UTF-8 cannot be recorded") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         raise UsageError(f"targets {targets!r}: must be category names with whole numbers") from None
     return next(read_items(table))

@@ -91,9 +91,9 @@ class ShardOutput:
     def __init__(self, sink: Sink, shard: Shard, stack: ExitStack) -> None:
         self._sink, self._shard = sink, shard
         self._present = {
-            name: pq.read_table(sink.proposals_path(name, shard))
+            name: table
             for name, stamp in sink.stamps.detectors.items()
-            if read_counts(sink.proposals_path(name, shard), stamp, len(shard)) is not None
+            if (table := _whole_table(sink.proposals_path(name, shard), stamp, len(shard))) is not None
         }
         self.missing = [name for name in sink.stamps.detectors if name not in self._present]
         self._known_hashes = self._hashes_on_file() if self._present and self.missing else []
@@ -159,6 +159,16 @@ class ShardOutput:
             return []
         hashes: list[str | None] = table["image_hash"].to_pylist()
         return hashes if len(hashes) == len(self._shard) else []
+
+
+def _whole_table(path: Path, stamp: str, rows: int) -> pa.Table | None:
+    """The rows of a part file, or None where it is absent, of another run, or damaged: then it is written anew."""
+    if read_counts(path, stamp, rows) is None:
+        return None
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid):
+        return None
 
 
 def _counts_of(proposals: Proposals) -> dict[str, int]:

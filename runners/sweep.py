@@ -12,7 +12,7 @@ import pyarrow as pa
 from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
-from tallymill.errors import RunError, UsageError
+from tallymill.errors import UsageError
 from tallymill.runners.build import ModelFile, find_models, plan_for, require_device
 from tallymill.runners.files import appearing, remove_leftovers
 from tallymill.runners.local import require_workers, run_shards
@@ -120,7 +120,7 @@ def prepare(
     plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = find_models(config)
-    run = _folder(out)
+    run = RunFolder.to_write(out)
     with appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
         record = run.continue_with(
@@ -145,13 +145,6 @@ def _run(shards: list[Shard], prepared: Prepared, workers: int | None, progress:
     total = sum(map(len, shards))
     progress.start(total, total - sum(map(len, waiting)))
     run_shards(waiting, prepared.spec, workers, progress.advance)
-
-
-def _folder(out: str | Path) -> RunFolder:
-    path = Path(out)
-    if path.exists() and not path.is_dir():
-        raise RunError(f"{path} is a file; --out names a folder")
-    return RunFolder(path)
 
 
 def _shard_items(asked: int | None, rows: int) -> int:

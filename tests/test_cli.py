@@ -138,6 +138,7 @@ def test_prompts_from_a_file(call, tmp_path):
         (["rescore", "RUN", "--out", "RUN"], "is the RUN itself"),
         (["dump", "RUN", "--out", "x", "--format", "csv"], "--format csv"),
         (["dump", "RUN", "--out", "x", "--detector", "nobody"], "nobody"),
+        (["dump", "RUN", "--out", "RUN"], "--out RUN is a folder"),
         (["bench", "nothing"], "no benchmark 'nothing'"),
         (["models", "nothing"], "nothing"),
     ],
@@ -167,10 +168,15 @@ def test_wrong_use_ends_with_2_and_a_line_or_two(arguments, named, call, good, t
         (["rescore", "nothing", "--out", "RUN2"], "nothing is not a RUN"),
         (["dump", "nothing", "--out", "x"], "nothing is not a RUN"),
         (["models", "get", "nothing"], "nothing"),
+        (["rescore", "RUN", "--out", "good.jsonl"], "good.jsonl is a file"),
+        (["dump", "RUN", "--out", "good.jsonl/x"], "good.jsonl"),
+        (["sweep", "good.jsonl", "--out", "good.jsonl", *SYNTHETIC], "good.jsonl is a file"),
+        (["sweep", "good.jsonl", "--out", "/proc/nowhere", *SYNTHETIC], "/proc/nowhere"),
     ],
 )
-def test_what_is_not_there_ends_with_1_and_a_line_or_two(arguments, named, call, tmp_path, monkeypatch):
+def test_what_cannot_be_done_ends_with_1_and_a_line_or_two(arguments, named, call, good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    tallymill.sweep(good, "RUN", ensemble="synthetic", workers=1)
     code, out, err = call(*arguments)
     assert (code, out) == (1, "")
     assert named in err
@@ -201,6 +207,12 @@ def test_score_prints_a_table(call, tmp_path):
     assert f"cw-NPS {result.cw_nps:.4f}, b-NPS {result.b_nps:.4f}" in out
     for text in ("3 cat", "2 dog", "synthetic-a", "synthetic-b", "synthetic-c", "ensemble"):
         assert text in out
+
+
+def test_a_name_that_is_not_utf8(call):
+    code, out, err = call("score", "\udcff.jpg", "--prompt", "3 cats", *SYNTHETIC)
+    assert (code, out) == (2, "")
+    assert "not UTF-8" in err
 
 
 def test_score_takes_several_images_and_tells_which_failed(call, tmp_path):

@@ -302,6 +302,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     except TallymillError as exc:
         console.show_error(exc)
         return USAGE if isinstance(exc, UsageError) else FAILED
+    except OSError as exc:  # a disk that is full, a folder that may not be written
+        console.show_error(TallymillError(str(exc)))
+        return FAILED
     except KeyboardInterrupt:
         console.err.print("stopped; the same command continues where it was")
         return FAILED

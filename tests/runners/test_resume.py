@@ -228,6 +228,19 @@ def test_a_part_that_was_cut_short_is_rewritten(part, left, plain, contents, tim
     assert changed == {part, "scores/part-00007.parquet"}
 
 
+def test_a_part_that_rotted_is_told_and_rewritten(plain, contents, copy, tmp_path):
+    part = copy / "proposals" / "synthetic-b" / "part-00007.parquet"
+    data = bytearray(part.read_bytes())
+    data[60:200] = bytes(140)  # the footer is as it was
+    part.write_bytes(data)
+    with pytest.raises(RunError, match=r"synthetic-b/part-00007\.parquet is damaged") as caught:
+        tallymill.rescore(copy, tmp_path / "AGAIN")
+    assert "scores" in caught.value.hint
+    (copy / "scores" / "part-00007.parquet").unlink()
+    go_on(plain[0], copy)
+    assert contents(copy) == contents(plain[1])
+
+
 def test_scores_that_are_gone_are_made_from_the_proposals(plain, contents, times, copy):
     shutil.rmtree(copy / "scores")
     before = {name: when for name, when in times(copy).items() if name.startswith("proposals/")}
