@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import read_items
+from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.scores import ScorePlan, count_batch
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources import ImageReader, image_hash
-from tallymill.errors import ImageError, UsageError
+from tallymill.errors import ImageError, ManifestError, UsageError
 from tallymill.runners.build import build_pipeline, find_models, plan_for, require_device
 
 TargetsLike = str | Mapping[str, int] | Iterable[tuple[str, int]]
@@ -114,18 +115,21 @@ def _reader(folder: str) -> ImageReader:
 def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
     """The canonical row that a manifest with this image and these targets would give."""
     reference = str(image) if isinstance(image, str | Path) else "(memory)"
-    row: dict[str, Any] = {"item_id": reference, "image": reference}
-    if isinstance(targets, str):
-        row["prompt"] = targets
-    else:
-        row["targets"] = _pairs(targets)
+    pairs = _pairs(_read_prompt(targets) if isinstance(targets, str) else targets)
     try:
-        table = pa.Table.from_pylist([row])
+        table = pa.Table.from_pylist([{"item_id": reference, "image": reference, "targets": pairs}])
     except UnicodeEncodeError:
         raise UsageError(f"{reference!a}: a name that is not UTF-8 cannot be recorded") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         raise UsageError(f"targets {targets!r}: must be category names with whole numbers") from None
     return next(read_items(table))
+
+
+def _read_prompt(text: str) -> list[tuple[str, int]]:
+    try:
+        return parse_prompt(text)
+    except ManifestError as exc:  # here the prompt is an argument, not a line of somebody's file
+        raise UsageError(exc.message, hint=exc.hint) from None
 
 
 def _pairs(targets: Mapping[str, int] | Iterable[tuple[str, int]]) -> list[dict[str, Any]]:

@@ -133,8 +133,8 @@ def test_an_array_that_is_no_image(image, tiny):
         ({"cat": "3"}, ManifestError),
         ({"cat": 2.5}, ManifestError),
         ({"": 1}, ManifestError),
-        ("", ManifestError),
-        ("some cats", ManifestError),
+        ("", UsageError),
+        ("some cats", UsageError),
     ],
 )
 def test_targets_that_are_none(targets, kind, photo, tiny):
