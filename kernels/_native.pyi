@@ -37,3 +37,20 @@ def count_score(
     cw_nps: NDArray[np.float64],
     b_nps: NDArray[np.float64],
 ) -> None: ...
+def select(
+    scores: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    floor: float,
+    request: NDArray[np.int64],
+    cell: NDArray[np.int64],
+    kept: NDArray[np.float32],
+) -> int: ...
+def select_peaks(
+    scores: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    floor: float,
+    width: int,
+    request: NDArray[np.int64],
+    cell: NDArray[np.int64],
+    kept: NDArray[np.float32],
+) -> int: ...

@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
-from tallymill.engine.detectors.dense import select
+from tallymill.engine.detectors.dense import NOTHING, select_peaks, to_pixels
 from tallymill.engine.sessions.base import Array, Session
 
 SIDE = 512
 STRIDE = 4
 CELLS = SIDE // STRIDE
-_NEIGHBOURS = np.ones((3, 3), np.uint8)
+_SIDE = np.float32(SIDE)
+_OUTWARD = np.array([-1, -1, 1, 1], np.float32)
+
+
+def _corners() -> NDArray[np.float32]:
+    """Upper left corner of every cell, as x, y, x, y in pixels of the 512: float32 [16384, 4]."""
+    y, x = np.divmod(np.arange(CELLS * CELLS), CELLS)
+    return np.stack([x, y, x, y], axis=1).astype(np.float32) * STRIDE
+
+
+_CORNERS = _corners()
 
 
 class CenterNet(Detector):
@@ -46,25 +56,9 @@ class CenterNet(Detector):
         floor: float,
     ) -> Candidates:
         """See ``Detector.decode``; candidates of a class are in cell order, row after row."""
-        heat = outputs["heat"][index][classes]
-        scores = heat.reshape(len(classes), CELLS * CELLS)
-        request, cell = select(scores, floor)
-        peak = np.zeros(len(cell), np.bool_)
-        for position in np.unique(request):
-            here = request == position
-            # dilate leaves cells outside the map out of the maximum, as the original's pooling does
-            hottest = cv2.dilate(heat[position], _NEIGHBOURS).ravel()
-            peak[here] = scores[position, cell[here]] == hottest[cell[here]]
-        request, cell = request[peak], cell[peak]
-        boxes = _boxes(outputs["sides"][index].reshape(4, -1)[:, cell], cell)
-        height, width = size
-        scale = np.array([width, height, width, height], np.float32) / np.float32(SIDE)
-        return Candidates(boxes * scale, scores[request, cell], request)
-
-
-def _boxes(sides: NDArray[np.float32], cell: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Distances [4, P] at the cells [P] -> boxes [P, 4] xyxy in pixels of the 512."""
-    y, x = np.divmod(cell, CELLS)
-    corner = np.stack([x, y, x, y]).astype(np.float32) * STRIDE
-    boxes: NDArray[np.float32] = (corner + sides * np.array([[-1], [-1], [1], [1]], np.float32)).T
-    return boxes
+        heat, sides = outputs["heat"][index], outputs["sides"][index]
+        request, cell, scores = select_peaks(heat.reshape(len(COCO_80), -1), classes, floor, CELLS)
+        if not len(cell):
+            return NOTHING
+        boxes = sides.reshape(4, -1).take(cell, 1).T * _OUTWARD + _CORNERS.take(cell, 0)
+        return Candidates(boxes * (to_pixels(size) / _SIDE), scores, request)

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
-from tallymill.engine.detectors.dense import select
+from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
 from tallymill.engine.sessions.base import Array, Session
 
 # The model has a column for each of the 90 ids of the annotation files, column k for id k + 1; ten ids are unused.
 _COLUMN = np.array(COCO_IDS, np.int64) - 1
+_XYXY = np.array([1, 0, 3, 2])  # of ymin, xmin, ymax, xmax
 
 
 class CocoSsd(Detector):
@@ -41,9 +42,8 @@ class CocoSsd(Detector):
         floor: float,
     ) -> Candidates:
         """See ``Detector.decode``; candidates of a class are in anchor order."""
-        scores = outputs["scores"][index].T[_COLUMN[classes]]
-        request, anchor = select(scores, floor)
-        height, width = size
-        relative = outputs["boxes"][index, anchor, 0]
-        boxes = relative[:, [1, 0, 3, 2]] * np.array([width, height, width, height], np.float32)
-        return Candidates(boxes, scores[request, anchor], request)
+        request, anchor, scores = select(outputs["scores"][index].T, _COLUMN.take(classes), floor)
+        if not len(anchor):
+            return NOTHING
+        corners = outputs["boxes"][index].reshape(-1, 4).take(anchor, 0)
+        return Candidates(corners.take(_XYXY, 1) * to_pixels(size), scores, request)

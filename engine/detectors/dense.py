@@ -5,20 +5,31 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.detectors.base import Candidates
 from tallymill.errors import ModelError
+from tallymill.kernels import select as kernel
+from tallymill.kernels.select import NonFiniteError, Selected
+
+NOTHING = Candidates(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
-def select(scores: NDArray[np.float32], floor: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Scores [C, N] of the C asked classes -> (class, cell) int64 [P] each, where a score is >= ``floor``.
+def select(scores: NDArray[np.float32], classes: NDArray[np.int64], floor: float) -> Selected:
+    """``kernels.select.select``; raises ``ModelError`` when an asked score is not finite."""
+    try:
+        return kernel.select(scores, classes, floor)
+    except NonFiniteError:
+        raise ModelError("non-finite scores") from None
 
-    Classes come in the order asked, cells ascending within each. Raises ``ModelError`` when a score is not finite.
-    """
-    if not np.isfinite(scores).all():
-        raise ModelError("non-finite scores")
-    # The least float32 that is >= floor, so that float32 comparison says what float64 would.
-    least = np.float32(floor)
-    if float(least) < floor:
-        least = np.nextafter(least, np.float32(np.inf))
-    # On flat indices nonzero is several times faster than on pairs.
-    request, cell = np.divmod(np.flatnonzero(scores >= least), scores.shape[1])
-    return request, cell
+
+def select_peaks(scores: NDArray[np.float32], classes: NDArray[np.int64], floor: float, width: int) -> Selected:
+    """``kernels.select.select_peaks``; raises ``ModelError`` when an asked score is not finite."""
+    try:
+        return kernel.select_peaks(scores, classes, floor, width)
+    except NonFiniteError:
+        raise ModelError("non-finite scores") from None
+
+
+def to_pixels(size: tuple[int, int]) -> NDArray[np.float32]:
+    """(height, width) of a window -> float32 [4], what takes xyxy as fractions of the window to its pixels."""
+    height, width = size
+    return np.array([width, height, width, height], np.float32)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
-from tallymill.engine.detectors.dense import select
+from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
 from tallymill.engine.sessions.base import Array, Session
 
 SIDE = 416
@@ -22,18 +22,16 @@ _MEAN = np.array([103.53, 116.28, 123.675], np.float32)
 _RECIPROCAL_STD = 1 / np.array([57.375, 57.12, 58.395], np.float32)
 
 
-def _centres() -> NDArray[np.float32]:
-    """Centre x, y and stride of every cell, stride 8 first, rows from top to bottom: float32 [3549, 3]."""
-    cells = []
-    for stride in STRIDES:
-        y, x = np.mgrid[: SIDE // stride, : SIDE // stride]
-        cells.append(np.stack([(x.ravel() + 0.5) * stride, (y.ravel() + 0.5) * stride, np.full(x.size, stride)], 1))
-    return np.concatenate(cells).astype(np.float32)
+def _cells(stride: int) -> NDArray[np.float32]:
+    """Centre x, y, x, y and stride of every cell, rows from top to bottom: float32 [(416/stride)^2, 5]."""
+    y, x = (np.mgrid[: SIDE // stride, : SIDE // stride].reshape(2, -1) + 0.5) * stride
+    return np.stack([x, y, x, y, np.full_like(x, stride)], axis=1).astype(np.float32)
 
 
-_CELLS = _centres()
-_STARTS = np.cumsum([0] + [(SIDE // stride) ** 2 for stride in STRIDES])
+_CELLS = [_cells(stride) for stride in STRIDES]
 _BIN = np.arange(BINS, dtype=np.float32)
+_OUTWARD = np.array([-1, -1, 1, 1], np.float32)
+_SIDE, _ZERO, _ONE = np.float32(SIDE), np.float32(0), np.float32(1)
 
 
 class NanoDet(Detector):
@@ -67,23 +65,26 @@ class NanoDet(Detector):
         floor: float,
     ) -> Candidates:
         """See ``Detector.decode``; candidates of a class are in cell order, stride 8 first."""
-        scores = np.concatenate([outputs[f"scores_{stride}"][index][classes] for stride in STRIDES], axis=1)
-        request, cell = select(scores, floor)
-        logits = np.empty((len(cell), 4, BINS), np.float32)
-        for level, stride in enumerate(STRIDES):
-            here = np.flatnonzero((cell >= _STARTS[level]) & (cell < _STARTS[level + 1]))
-            columns = outputs[f"distances_{stride}"][index][:, cell[here] - _STARTS[level]]
-            logits[here] = columns.T.reshape(-1, 4, BINS)
-        height, width = size
-        boxes = _boxes(logits, _CELLS[cell]) * np.array([width, height, width, height], np.float32)
-        return Candidates(boxes, scores[request, cell], request)
+        levels = []
+        for cells, stride in zip(_CELLS, STRIDES, strict=True):
+            request, cell, scores = select(outputs[f"scores_{stride}"][index], classes, floor)
+            if len(cell):
+                logits = outputs[f"distances_{stride}"][index].take(cell, 1).T
+                levels.append((request, scores, logits, cells.take(cell, 0)))
+        if not levels:
+            return NOTHING
+        request, scores, logits, cells = (np.concatenate(parts) for parts in zip(*levels, strict=True))
+        boxes = _boxes(np.ascontiguousarray(logits).reshape(-1, 4, BINS), cells) * to_pixels(size)
+        if len(classes) == 1:
+            return Candidates(boxes, scores, request)
+        order = request.argsort(kind="stable")
+        return Candidates(boxes.take(order, 0), scores.take(order), request.take(order))
 
 
 def _boxes(logits: NDArray[np.float32], cells: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Distance logits [P, 4, 11] and cells [P, 3] -> boxes [P, 4] xyxy as fractions of the window, clipped to it."""
+    """Distance logits [P, 4, 11] and cells [P, 5] -> boxes [P, 4] xyxy as fractions of the window, clipped to it."""
     weights = np.exp(logits - logits.max(axis=2, keepdims=True))
-    distances = (weights @ _BIN) / weights.sum(axis=2) * cells[:, 2:]
-    centres = cells[:, :2]
-    corners = np.concatenate([centres - distances[:, :2], centres + distances[:, 2:]], axis=1)
-    clipped: NDArray[np.float32] = np.clip(corners / SIDE, 0, 1)
+    distances = (weights @ _BIN) / weights.sum(axis=2) * cells[:, 4:]
+    corners = (distances * _OUTWARD + cells[:, :4]) / _SIDE
+    clipped: NDArray[np.float32] = np.minimum(np.maximum(corners, _ZERO), _ONE)
     return clipped

@@ -13,8 +13,12 @@ template <typename T>
 using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 template <typename T>
 using Boxes = nanobind::ndarray<T, nanobind::shape<-1, 4>, nanobind::c_contig, nanobind::device::cpu>;
+// The exception: rows and columns lie where their strides say.
+template <typename T>
+using Strided = nanobind::ndarray<T, nanobind::ndim<2>, nanobind::device::cpu>;
 
 void bind_nms(nanobind::module_& m);
 void bind_count(nanobind::module_& m);
+void bind_select(nanobind::module_& m);
 
 }  // namespace tallymill

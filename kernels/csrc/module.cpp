@@ -5,4 +5,5 @@ NB_MODULE(_native, m) {
   m.doc() = "Compiled kernels of tallymill (arrays in, arrays out).";
   tallymill::bind_nms(m);
   tallymill::bind_count(m);
+  tallymill::bind_select(m);
 }
