@@ -23,14 +23,14 @@ _RECIPROCAL_STD = 1 / np.array([57.375, 57.12, 58.395], np.float32)
 
 
 def _cells(stride: int) -> NDArray[np.float32]:
-    """Centre x, y, x, y and stride of every cell, rows from top to bottom: float32 [(416/stride)^2, 5]."""
+    """Centre x, y, x, y of every cell, rows from top to bottom, and the stride outwards: float32 [n*n, 2, 4]."""
     y, x = (np.mgrid[: SIDE // stride, : SIDE // stride].reshape(2, -1) + 0.5) * stride
-    return np.stack([x, y, x, y, np.full_like(x, stride)], axis=1).astype(np.float32)
+    outwards = np.full_like(x, stride)
+    return np.stack([x, y, x, y, -outwards, -outwards, outwards, outwards], 1).astype(np.float32).reshape(-1, 2, 4)
 
 
 _CELLS = [_cells(stride) for stride in STRIDES]
 _BIN = np.arange(BINS, dtype=np.float32)
-_OUTWARD = np.array([-1, -1, 1, 1], np.float32)
 _SIDE, _ZERO, _ONE = np.float32(SIDE), np.float32(0), np.float32(1)
 
 
@@ -69,22 +69,24 @@ class NanoDet(Detector):
         for cells, stride in zip(_CELLS, STRIDES, strict=True):
             request, cell, scores = select(outputs[f"scores_{stride}"][index], classes, floor)
             if len(cell):
-                logits = outputs[f"distances_{stride}"][index].take(cell, 1).T
+                logits = outputs[f"distances_{stride}"][index].take(cell, 1)
                 levels.append((request, scores, logits, cells.take(cell, 0)))
         if not levels:
             return NOTHING
-        request, scores, logits, cells = (np.concatenate(parts) for parts in zip(*levels, strict=True))
-        boxes = _boxes(np.ascontiguousarray(logits).reshape(-1, 4, BINS), cells) * to_pixels(size)
-        if len(classes) == 1:
-            return Candidates(boxes, scores, request)
-        order = request.argsort(kind="stable")
-        return Candidates(boxes.take(order, 0), scores.take(order), request.take(order))
+        requests, confidences, columns, places = zip(*levels, strict=True)
+        boxes = _boxes(np.concatenate(columns, 1), np.concatenate(places)) * to_pixels(size)
+        request, scores = np.concatenate(requests), np.concatenate(confidences)
+        if len(classes) > 1:  # from level after level to class after class
+            order = request.argsort(kind="stable")
+            boxes, scores, request = boxes.take(order, 0), scores.take(order), request.take(order)
+        return Candidates(boxes, scores, request)
 
 
 def _boxes(logits: NDArray[np.float32], cells: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Distance logits [P, 4, 11] and cells [P, 5] -> boxes [P, 4] xyxy as fractions of the window, clipped to it."""
-    weights = np.exp(logits - logits.max(axis=2, keepdims=True))
-    distances = (weights @ _BIN) / weights.sum(axis=2) * cells[:, 4:]
-    corners = (distances * _OUTWARD + cells[:, :4]) / _SIDE
+    """Distance logits [44, P] and cells [P, 2, 4] -> boxes [P, 4] xyxy as fractions of the window, clipped to it."""
+    logits = logits.reshape(4, BINS, -1)
+    weights = np.ascontiguousarray(np.exp(logits - logits.max(axis=1, keepdims=True)).transpose(2, 0, 1))
+    distances = (weights @ _BIN) / weights.sum(axis=2)
+    corners = (distances * cells[:, 1] + cells[:, 0]) / _SIDE
     clipped: NDArray[np.float32] = np.minimum(np.maximum(corners, _ZERO), _ONE)
     return clipped

@@ -37,7 +37,8 @@ def select(scores: NDArray[Any], classes: NDArray[Any], floor: float, *, impl: s
     bits. TypeError and ValueError name the argument that is wrong; ``NonFiniteError``, a ValueError, means that an
     asked score is NaN or infinite.
     """
-    run = cpu.select if choose(impl) == "cpu" else reference.select
+    # The usual case first: in cold caches even a choice takes longer than the pass itself.
+    run = cpu.select if impl == "auto" or choose(impl) == "cpu" else reference.select
     return Selected(*run(scores, classes, floor))
 
 
@@ -49,5 +50,5 @@ def select_peaks(
     Keeps an entry when none of its up to eight neighbours in the map exceeds it, so that of equal neighbours all stay
     (the peaks of arXiv 1904.07850, section 4).
     """
-    run = cpu.select_peaks if choose(impl) == "cpu" else reference.select_peaks
+    run = cpu.select_peaks if impl == "auto" or choose(impl) == "cpu" else reference.select_peaks
     return Selected(*run(scores, classes, floor, width))
