@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tallymill.exporters.recipes.base import GraphInput, GraphOutput, PackageFile, Recipe
 
-_LOOP = "Preprocessor/map/while/ResizeImage"
+_RESIZED = "Preprocessor/map/TensorArrayStack/TensorArrayGatherV3"
 
 RECIPE = Recipe(
     name="coco-ssd",
@@ -30,9 +30,8 @@ RECIPE = Recipe(
         ),
     ),
     model_json="models/coco-ssd/model.json",
-    # A while-loop resizes the images of a batch one by one. For one image its body alone does, so the graph starts
-    # inside the loop and the loop's result is replaced by what the body computes.
-    inputs=(GraphInput(f"{_LOOP}/ExpandDims", "image", "uint8", (1, None, None, 3), cast="float32"),),
-    rewire={"Preprocessor/map/TensorArrayStack/TensorArrayGatherV3": f"{_LOOP}/ResizeBilinear"},
+    # A while-loop resizes the images of a batch one by one; the graph starts with what it collects. Resizing outside
+    # spares the graph a copy of the whole image in float32.
+    inputs=(GraphInput(_RESIZED, "image", "float32", (1, 300, 300, 3)),),
     outputs=(GraphOutput("Postprocessor/Slice", "scores"), GraphOutput("Postprocessor/ExpandDims_1", "boxes")),
 )

@@ -63,8 +63,7 @@ def write_model(path: Path, seed: int = 0) -> Path:
         "anchors": boxes,
     }
     nodes = [
-        helper.make_node("Cast", ["image"], ["pixels"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["pixels"], ["mean"], keepdims=0),
+        helper.make_node("ReduceMean", ["image"], ["mean"], keepdims=0),
         helper.make_node("Mul", ["mean", "slope"], ["moved"]),
         helper.make_node("Add", ["moved", "base"], ["logits"]),
         helper.make_node("Sigmoid", ["logits"], ["scores"]),
@@ -73,7 +72,7 @@ def write_model(path: Path, seed: int = 0) -> Path:
     graph = helper.make_graph(
         nodes,
         "tiny",
-        [helper.make_tensor_value_info("image", TensorProto.UINT8, [1, "h", "w", 3])],
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 300, 300, 3])],
         [
             helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 6, 90]),
             helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, 6, 1, 4]),

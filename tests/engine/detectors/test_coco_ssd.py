@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
-from tallymill.engine.detectors.coco_ssd import CocoSsd
+from tallymill.engine.detectors.coco_ssd import SIDE, CocoSsd
 from tallymill.errors import ModelError
 
 ALL = np.arange(80)
@@ -73,11 +75,49 @@ def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session,
     detector.decode(out, 0, (10, 10), np.array([1]), 0.05)
 
 
-def test_preprocess_keeps_the_pixels_and_makes_a_view_contiguous(array_session):
-    window = np.arange(8 * 9 * 3, dtype=np.uint8).reshape(8, 9, 3)[2:7, 1:5]
+def warped(window):
+    """The definition in float64: four neighbours of the place i * (size / 300), the last pixel repeated."""
+    window = window.astype(np.float64)
+    for axis in (0, 1):
+        size = window.shape[axis]
+        place = np.arange(SIDE) * (size / SIDE)
+        before = np.floor(place).astype(int)
+        weight = np.expand_dims(place - before, [1 - axis, 2])
+        after = np.minimum(before + 1, size - 1)
+        window = window.take(before, axis) * (1 - weight) + window.take(after, axis) * weight
+    return window
+
+
+SIZES = [(1, 1), (1, 700), (640, 1), (2, 3), (299, 301), (300, 300), (600, 900), (1024, 77)]
+SIZES += [tuple(np.random.default_rng(k).integers(1, 1500, 2)) for k in range(6)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_preprocess_is_its_definition(array_session, size):
+    window = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
     prepared = CocoSsd(array_session({})).preprocess(window)
-    np.testing.assert_array_equal(prepared, window)
-    assert prepared.flags.c_contiguous
+    np.testing.assert_allclose(prepared, warped(window), rtol=0, atol=1e-4)
+    assert prepared.dtype == np.float32
+    assert prepared.shape == (SIDE, SIDE, 3)
+
+
+@pytest.mark.parametrize("view", [np.s_[20:90, 7:60], np.s_[::2, ::-1], np.s_[..., ::-1]])
+def test_preprocess_takes_a_view_and_leaves_it_as_it_is(array_session, view):
+    image = np.random.default_rng(0).integers(0, 256, (120, 80, 3), np.uint8)
+    image.setflags(write=False)
+    prepared = CocoSsd(array_session({})).preprocess(image[view])
+    np.testing.assert_allclose(prepared, warped(image[view]), rtol=0, atol=1e-4)
+
+
+def test_preprocess_of_a_large_window_takes_no_more_memory_than_that_of_a_small_one(array_session):
+    detector, peaks = CocoSsd(array_session({})), []
+    for size in ((300, 300), (3000, 4000)):
+        window = np.zeros((*size, 3), np.uint8)
+        tracemalloc.start()
+        detector.preprocess(window)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < window.nbytes / 4
 
 
 @pytest.mark.models
