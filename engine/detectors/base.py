@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.sessions.base import Array, Session
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
+from tallymill.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,27 @@ class Candidates:
 
 
 class Detector(ABC):
-    """One model behind three steps: preprocess, run (the session's), decode."""
+    """One model behind three steps: preprocess, run (the session's), decode.
+
+    ``inputs`` and ``outputs`` are what a model of the family has; it may have further outputs, but no further inputs.
+    """
 
     spec: DetectorSpec
+    inputs: ClassVar[tuple[TensorSpec, ...]]
+    outputs: ClassVar[tuple[TensorSpec, ...]]
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, spec: DetectorSpec) -> None:
+        """Raises ``ModelError`` when the session's model is not of the family."""
         self.session = session
+        self.spec = spec
+        faults = [*_unlike("input", self.inputs, session.inputs), *_unlike("output", self.outputs, session.outputs)]
+        known = {wanted.name for wanted in self.inputs}
+        faults += [f"wanted no input {has.name}" for has in session.inputs if has.name not in known]
+        if faults:
+            raise ModelError(
+                f"{session.model}: not a model of the family {spec.family!r}: {'; '.join(faults)}",
+                hint=f"check `family` and `model` of the detector {spec.name!r} in the ensemble",
+            )
 
     @abstractmethod
     def preprocess(self, window: NDArray[np.uint8]) -> Array:
@@ -84,3 +101,14 @@ class Detector(ABC):
         cell or anchor order within a class, classes in the order asked), so that NMS breaks ties the same way
         however windows were batched. Raises ``ModelError`` when a score of an asked class is not finite.
         """
+
+
+def _unlike(kind: str, wanted: tuple[TensorSpec, ...], has: tuple[TensorSpec, ...]) -> list[str]:
+    """What is wanted and not there, each with what is there instead."""
+    by_name = {spec.name: spec for spec in has}
+    everything = ", ".join(by_name) or "none"
+    return [
+        f"wanted {kind} {want}, the model has {by_name.get(want.name, f'only {everything}')}"
+        for want in wanted
+        if want.name not in by_name or not by_name[want.name].fits(want)
+    ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.detectors.dense import NOTHING, select_peaks, to_pixels
-from tallymill.engine.sessions.base import Array, Session
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
 
 SIDE = 512
 STRIDE = 4
@@ -38,9 +38,14 @@ class CenterNet(Detector):
     over all classes; this keeps all at or above the floor. As in the original, boxes are not clipped.
     """
 
+    inputs = (TensorSpec("image", "uint8", (1, SIDE, SIDE, 3)),)
+    outputs = (
+        TensorSpec("heat", "float32", (1, len(COCO_80), CELLS, CELLS)),
+        TensorSpec("sides", "float32", (1, 4, CELLS, CELLS)),
+    )
+
     def __init__(self, session: Session, name: str = "centernet") -> None:
-        super().__init__(session)
-        self.spec = DetectorSpec(name=name, family="centernet", labels=COCO_80, synonyms=COCO_SYNONYMS)
+        super().__init__(session, DetectorSpec(name=name, family="centernet", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
     def preprocess(self, window: NDArray[np.uint8]) -> Array:
         """RGB uint8 [H, W, 3] -> RGB uint8 [512, 512, 3]; bilinear, aspect ratio not kept."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
-from tallymill.engine.sessions.base import Array, Session
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
 
 # The model has a column for each of the 90 ids of the annotation files, column k for id k + 1; ten ids are unused.
 _COLUMN = np.array(COCO_IDS, np.int64) - 1
@@ -27,9 +27,11 @@ class CocoSsd(Detector):
     with one another (NMS) as the model predicted them; every class is judged by itself.
     """
 
+    inputs = (TensorSpec("image", "float32", (1, SIDE, SIDE, 3)),)
+    outputs = (TensorSpec("scores", "float32", (1, None, 90)), TensorSpec("boxes", "float32", (1, None, 1, 4)))
+
     def __init__(self, session: Session, name: str = "coco-ssd") -> None:
-        super().__init__(session)
-        self.spec = DetectorSpec(name=name, family="coco_ssd", labels=COCO_80, synonyms=COCO_SYNONYMS)
+        super().__init__(session, DetectorSpec(name=name, family="coco_ssd", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
     def preprocess(self, window: NDArray[np.uint8]) -> Array:
         """RGB uint8 [H, W, 3] -> RGB float32 [300, 300, 3]; see ``warp``."""
@@ -72,7 +74,8 @@ def warp(window: NDArray[np.uint8]) -> NDArray[np.float32]:
     warped = across[SIDE:] - across[:SIDE]
     warped *= down[:, None]
     warped += across[:SIDE]
-    return warped.reshape(SIDE, SIDE, 3)
+    image: NDArray[np.float32] = warped.reshape(SIDE, SIDE, 3)
+    return image
 
 
 def _neighbours(size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:

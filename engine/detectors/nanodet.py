@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
-from tallymill.engine.sessions.base import Array, Session
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
 
 SIDE = 416
 STRIDES = (8, 16, 32)
@@ -43,9 +43,15 @@ class NanoDet(Detector):
     the original, boxes are clipped to the window.
     """
 
+    inputs = (TensorSpec("image", "float32", (1, 3, SIDE, SIDE)),)
+    outputs = tuple(
+        TensorSpec(f"{kind}_{stride}", "float32", (1, rows, (SIDE // stride) ** 2))
+        for kind, rows in (("scores", len(COCO_80)), ("distances", 4 * BINS))
+        for stride in STRIDES
+    )
+
     def __init__(self, session: Session, name: str = "nanodet") -> None:
-        super().__init__(session)
-        self.spec = DetectorSpec(name=name, family="nanodet", labels=COCO_80, synonyms=COCO_SYNONYMS)
+        super().__init__(session, DetectorSpec(name=name, family="nanodet", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
     def preprocess(self, window: NDArray[np.uint8]) -> Array:
         """RGB uint8 [H, W, 3] -> normalised BGR float32 [3, 416, 416]; bilinear, aspect ratio not kept."""

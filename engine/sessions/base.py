@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,10 +13,42 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output of a model: its name, NumPy's name of its dtype, and its shape.
+
+    A dimension of None may be anything, or is not declared; a shape of None has no declared rank.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    def fits(self, wanted: TensorSpec) -> bool:
+        """Whether a tensor of the model, this, can be what is ``wanted``: undeclared dimensions may be any."""
+        if (self.name, self.dtype) != (wanted.name, wanted.dtype):
+            return False
+        if self.shape is None or wanted.shape is None:
+            return True
+        return len(self.shape) == len(wanted.shape) and all(
+            has is None or want is None or has == want for has, want in zip(self.shape, wanted.shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        shape = "of any rank" if self.shape is None else [("?" if n is None else n) for n in self.shape]
+        return f"{self.name} {self.dtype} {shape}".replace("'", "")
+
+
 class Session(Protocol):
-    """One loaded model on one device. Not thread-safe; a worker owns its sessions."""
+    """One loaded model on one device. Not thread-safe; a worker owns its sessions.
+
+    ``model`` is the file it was loaded from; ``inputs`` and ``outputs`` are what the file declares.
+    """
 
     device: str
+    model: Path
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once. Shapes and dtypes are the model's own; a mismatch is a ``ModelError``."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from tallymill.engine.sessions.base import Array
+from tallymill.engine.sessions.base import Array, TensorSpec
 from tallymill.errors import MissingExtraError, ModelError
 
 
@@ -29,8 +30,11 @@ class OnnxRuntimeSession:
         try:
             self._session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         except Exception as exc:  # ONNX Runtime raises its own types without a common base
-            raise ModelError(f"{model}: ONNX Runtime cannot load this model: {exc}") from exc
-        self._outputs = [output.name for output in self._session.get_outputs()]
+            hint = "it is no ONNX file, is damaged, or needs a newer onnxruntime; fetch or export it anew"
+            raise ModelError(f"{model}: ONNX Runtime cannot load this model: {exc}", hint=hint) from exc
+        self.inputs = tuple(map(_spec, self._session.get_inputs()))
+        self.outputs = tuple(map(_spec, self._session.get_outputs()))
+        self._outputs = [output.name for output in self.outputs]
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once (see ``Session.run``)."""
@@ -39,3 +43,10 @@ class OnnxRuntimeSession:
         except Exception as exc:  # as above
             raise ModelError(f"{self.model}: {exc}") from exc
         return dict(zip(self._outputs, values, strict=True))
+
+
+def _spec(argument: Any) -> TensorSpec:
+    """What ONNX Runtime tells of an input or output: dimensions that vary have a name or None, a scalar no shape."""
+    kind = argument.type.removeprefix("tensor(").removesuffix(")")
+    shape = tuple(n if isinstance(n, int) else None for n in argument.shape)
+    return TensorSpec(argument.name, {"float": "float32", "double": "float64"}.get(kind, kind), shape or None)

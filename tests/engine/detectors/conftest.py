@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import skimage.data
 from numpy.typing import NDArray
 
+from tallymill.engine.detectors.base import Detector
 from tallymill.engine.sessions.base import Array
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.exporters import hub
@@ -46,19 +46,20 @@ def golden() -> Callable[[str, str], Mapping[str, Array]]:
 
 
 class ArraySession:
-    """Stands in for a model: returns the arrays it was given, and keeps what it was asked with."""
+    """Stands in for a model of a family: it declares what the family wants, and returns the arrays it was given."""
 
     device = "cpu"
+    model = Path("arrays.onnx")
 
-    def __init__(self, outputs: Mapping[str, Array]) -> None:
-        self.outputs = dict(outputs)
-        self.asked: list[Mapping[str, Array]] = []
+    def __init__(self, kind: type[Detector], arrays: Mapping[str, Array]) -> None:
+        self.inputs, self.outputs = kind.inputs, kind.outputs
+        self.arrays = dict(arrays)
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        self.asked.append(inputs)
-        return self.outputs
+        del inputs
+        return self.arrays
 
 
 @pytest.fixture
-def array_session() -> Callable[[Mapping[str, Array]], Any]:
+def array_session() -> Callable[[type[Detector], Mapping[str, Array]], ArraySession]:
     return ArraySession

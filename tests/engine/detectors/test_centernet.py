@@ -36,7 +36,7 @@ def reference(out, size, classes, floor):
 @pytest.mark.parametrize(("floor", "levels"), [(0.98, None), (0.7, 4), (1.1, None)])
 def test_decode_is_its_definition(array_session, classes, floor, levels):
     out, size = outputs(levels=levels), (100, 350)
-    found = CenterNet(array_session(out)).decode(out, 0, size, np.array(classes, np.int64), floor)
+    found = CenterNet(array_session(CenterNet, out)).decode(out, 0, size, np.array(classes, np.int64), floor)
     expected = reference(out, size, classes, floor)
     assert found.request.tolist() == expected[:, 0].tolist()
     np.testing.assert_array_equal(found.scores, expected[:, 1])
@@ -50,7 +50,7 @@ def test_peaks_in_the_corners_count_and_nothing_caps_them(array_session):
     out["heat"][:] = 0
     out["heat"][0, 2, ::2, ::2] = 0.5
     out["heat"][0, 2, CELLS - 1, CELLS - 1] = 0.75
-    found = CenterNet(array_session(out)).decode(out, 0, (SIDE, SIDE), np.array([2]), 0.05)
+    found = CenterNet(array_session(CenterNet, out)).decode(out, 0, (SIDE, SIDE), np.array([2]), 0.05)
     assert len(found.scores) == (CELLS // 2) ** 2  # the last of the grid is beside the hotter corner
     assert found.scores[-1] == 0.75
 
@@ -59,7 +59,7 @@ def test_peaks_in_the_corners_count_and_nothing_caps_them(array_session):
 def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session, value):
     out = outputs()
     out["heat"][0, 7, 3, 4] = value
-    detector = CenterNet(array_session(out))
+    detector = CenterNet(array_session(CenterNet, out))
     with pytest.raises(ModelError, match="non-finite scores"):
         detector.decode(out, 0, (10, 10), np.array([1, 7]), 0.05)
     detector.decode(out, 0, (10, 10), np.array([1]), 0.99)
@@ -67,7 +67,7 @@ def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session,
 
 def test_preprocess_is_the_warped_window(array_session):
     window = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)[5:80, 3:60]
-    prepared = CenterNet(array_session({})).preprocess(window)
+    prepared = CenterNet(array_session(CenterNet, {})).preprocess(window)
     np.testing.assert_array_equal(prepared, cv2.resize(window, (512, 512)))
 
 

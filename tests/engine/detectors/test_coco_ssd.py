@@ -37,7 +37,7 @@ def test_index_11_of_80_and_id_13_of_91_are_the_stop_sign(array_session):
     out = outputs()
     out["scores"][:] = 0
     out["scores"][0, 2, 13 - 1] = 0.75
-    detector = CocoSsd(array_session(out))
+    detector = CocoSsd(array_session(CocoSsd, out))
     assert detector.spec.class_of("stop sign") == 11
     found = detector.decode(out, 0, (10, 10), ALL, 0.05)
     assert found.request.tolist() == [11]
@@ -48,7 +48,7 @@ def test_columns_of_unused_ids_are_never_read(array_session):
     out = outputs()
     used = np.array(COCO_IDS) - 1
     out["scores"][:, :, np.setdiff1d(np.arange(90), used)] = np.nan
-    found = CocoSsd(array_session(out)).decode(out, 0, (10, 10), ALL, 0.0)
+    found = CocoSsd(array_session(CocoSsd, out)).decode(out, 0, (10, 10), ALL, 0.0)
     assert len(found.scores) == 6 * 80
 
 
@@ -56,7 +56,7 @@ def test_columns_of_unused_ids_are_never_read(array_session):
 @pytest.mark.parametrize("floor", [0.0, 0.5, 1.1])
 def test_decode_is_its_definition(array_session, classes, floor):
     out, size = outputs(40), (30, 70)
-    found = CocoSsd(array_session(out)).decode(out, 0, size, np.array(classes, np.int64), floor)
+    found = CocoSsd(array_session(CocoSsd, out)).decode(out, 0, size, np.array(classes, np.int64), floor)
     expected = reference(out, size, classes, floor)
     assert found.request.tolist() == expected[:, 0].tolist()
     np.testing.assert_array_equal(found.scores, expected[:, 1])
@@ -69,7 +69,7 @@ def test_decode_is_its_definition(array_session, classes, floor):
 def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session, value):
     out = outputs()
     out["scores"][0, 3, COCO_IDS[7] - 1] = value
-    detector = CocoSsd(array_session(out))
+    detector = CocoSsd(array_session(CocoSsd, out))
     with pytest.raises(ModelError, match="non-finite scores"):
         detector.decode(out, 0, (10, 10), np.array([1, 7]), 0.05)
     detector.decode(out, 0, (10, 10), np.array([1]), 0.05)
@@ -95,7 +95,7 @@ SIZES += [tuple(np.random.default_rng(k).integers(1, 1500, 2)) for k in range(6)
 @pytest.mark.parametrize("size", SIZES)
 def test_preprocess_is_its_definition(array_session, size):
     window = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    prepared = CocoSsd(array_session({})).preprocess(window)
+    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(window)
     np.testing.assert_allclose(prepared, warped(window), rtol=0, atol=1e-4)
     assert prepared.dtype == np.float32
     assert prepared.shape == (SIDE, SIDE, 3)
@@ -105,12 +105,12 @@ def test_preprocess_is_its_definition(array_session, size):
 def test_preprocess_takes_a_view_and_leaves_it_as_it_is(array_session, view):
     image = np.random.default_rng(0).integers(0, 256, (120, 80, 3), np.uint8)
     image.setflags(write=False)
-    prepared = CocoSsd(array_session({})).preprocess(image[view])
+    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(image[view])
     np.testing.assert_allclose(prepared, warped(image[view]), rtol=0, atol=1e-4)
 
 
 def test_preprocess_of_a_large_window_takes_no_more_memory_than_that_of_a_small_one(array_session):
-    detector, peaks = CocoSsd(array_session({})), []
+    detector, peaks = CocoSsd(array_session(CocoSsd, {})), []
     for size in ((300, 300), (3000, 4000)):
         window = np.zeros((*size, 3), np.uint8)
         tracemalloc.start()

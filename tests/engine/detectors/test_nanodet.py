@@ -43,7 +43,7 @@ def reference(out, size, classes, floor):
 @pytest.mark.parametrize("floor", [0.9, 0.99, 1.1])
 def test_decode_is_its_definition(array_session, classes, floor):
     out, size = outputs(), (100, 350)
-    found = NanoDet(array_session(out)).decode(out, 0, size, np.array(classes, np.int64), floor)
+    found = NanoDet(array_session(NanoDet, out)).decode(out, 0, size, np.array(classes, np.int64), floor)
     expected = reference(out, size, classes, floor)
     assert found.request.tolist() == expected[:, 0].tolist()
     np.testing.assert_array_equal(found.scores, expected[:, 1])
@@ -58,7 +58,7 @@ def test_large_logits_do_not_overflow(array_session):
         out[f"scores_{stride}"][:] = 0
     out["scores_16"][0, 3, 5 * 26 + 7] = 0.5
     out["distances_16"][0, :, 5 * 26 + 7] = np.tile(np.eye(11, dtype=np.float32)[2] * 1000, 4)
-    found = NanoDet(array_session(out)).decode(out, 0, (SIDE, SIDE), np.array([3]), 0.05)
+    found = NanoDet(array_session(NanoDet, out)).decode(out, 0, (SIDE, SIDE), np.array([3]), 0.05)
     # centre (120, 88), two strides of 16 to every side
     np.testing.assert_allclose(found.boxes, [[88, 56, 152, 120]], rtol=0, atol=1e-4)
 
@@ -68,7 +68,7 @@ def test_large_logits_do_not_overflow(array_session):
 def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session, stride, value):
     out = outputs()
     out[f"scores_{stride}"][0, 7, 3] = value
-    detector = NanoDet(array_session(out))
+    detector = NanoDet(array_session(NanoDet, out))
     with pytest.raises(ModelError, match="non-finite scores"):
         detector.decode(out, 0, (10, 10), np.array([1, 7]), 0.05)
     detector.decode(out, 0, (10, 10), np.array([1]), 0.99)
@@ -77,7 +77,7 @@ def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session,
 def test_preprocess_is_bgr_minus_mean_over_deviation_of_the_warped_window(array_session):
     image = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
     window = image[5:80, 3:60]
-    prepared = NanoDet(array_session({})).preprocess(window)
+    prepared = NanoDet(array_session(NanoDet, {})).preprocess(window)
     warped = cv2.resize(window, (416, 416))[..., ::-1].astype(np.float64)
     expected = (warped - [103.53, 116.28, 123.675]) / [57.375, 57.12, 58.395]
     np.testing.assert_allclose(prepared, expected.transpose(2, 0, 1), rtol=0, atol=1e-6)
