@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,17 +21,9 @@ from tallymill.engine.sources import ImageReader, image_hash
 from tallymill.errors import ImageError
 
 # Of an image in a batch only the bytes of its file are held; items without pixels cost no more than their columns.
-BATCH_IMAGES, BATCH_ROWS = 64, 1024
+BATCH_IMAGES, BATCH_BYTES, READ_AT_ONCE, BATCH_ROWS = 64, 64 << 20, 8, 1024
 
 Report = Callable[[int, int], None]
-
-
-class Fetched(NamedTuple):
-    """What reading the image of an item gave: its bytes and their hash, or why it cannot be read."""
-
-    item: int
-    data: bytes | ImageError
-    digest: str | None
 
 
 def _silent(_items: int, _failed: int) -> None:
@@ -51,24 +42,26 @@ class Pipeline:
     clock: StageClock
 
     def read(self, rows: Iterable[pa.RecordBatch], detectors: Collection[str]) -> Iterator[ItemBatch]:
-        """Items in batches, with the bytes of their images where a detector of the ensemble looks at pixels.
+        """Items in batches, with the bytes of their images where one of the named ``detectors`` looks at pixels.
 
-        Where none of the named ``detectors`` does, the bytes are read for their hash alone. While one batch is being
-        detected, a thread reads and hashes the bytes of the next.
+        While one batch is being detected, a thread reads and hashes the bytes of the next.
         """
-        looking = [p.spec.name for p in self.proposers if p.spec.needs_pixels]
-        if not looking:
+        if not any(p.spec.needs_pixels for p in self.proposers if p.spec.name in detectors):
             yield from map(batch_of, _sized(rows, BATCH_ROWS))
             return
-        wanted = any(name in detectors for name in looking)
-        with ThreadPoolExecutor(1) as ahead:
-            pending = None
-            for batch in map(batch_of, _sized(rows, BATCH_IMAGES)):
-                ready, pending = pending, (batch, ahead.submit(self._fetch, batch))
-                if ready is not None:
-                    yield self._filled(ready[0], ready[1], wanted)
-            if pending is not None:
-                yield self._filled(pending[0], pending[1], wanted)
+        batches = self._fetched(rows)
+        ahead = ThreadPoolExecutor(1)
+        try:
+            pending = ahead.submit(next, batches, None)
+            while True:
+                with self.clock("read"):
+                    batch = pending.result()
+                if batch is None:
+                    return
+                pending = ahead.submit(next, batches, None)
+                yield batch
+        finally:
+            ahead.shutdown(wait=False, cancel_futures=True)
 
     def detect(self, batch: ItemBatch, detectors: Collection[str], report: Report = _silent) -> dict[str, Proposals]:
         """Retained boxes of the named detectors, by name; ``report(n, 0)`` as each n items have been looked at.
@@ -116,26 +109,34 @@ class Pipeline:
         with self.clock("score"):
             return score_batch(batch, [proposals[name] for name in self.plan.detectors], self.plan)
 
-    def _fetch(self, batch: ItemBatch) -> list[Fetched]:
-        """Bytes and hash of every item without an error, in order."""
-        references = batch.rows.column("image")
-        wanted = [i for i in range(len(batch)) if batch.errors[i] is None]
-        answers = self.reader.read_many([references[i].as_py() for i in wanted])
-        hashes = [None if isinstance(data, ImageError) else image_hash(data) for data in answers]
-        return list(map(Fetched, wanted, answers, hashes))
+    def _fetched(self, rows: Iterable[pa.RecordBatch]) -> Iterator[ItemBatch]:
+        """Batches of at most ``BATCH_IMAGES`` items, fewer where their files are large."""
+        for block in _sized(rows, BATCH_IMAGES):
+            start = 0
+            while start < block.num_rows:
+                batch = self._fetch(block.slice(start))
+                start += len(batch)
+                yield batch
 
-    def _filled(self, batch: ItemBatch, fetched: Future[list[Fetched]], wanted: bool) -> ItemBatch:
-        """The batch with hashes and, if ``wanted``, contents; what cannot be read is an error of its item."""
-        with self.clock("read"):
-            answers = fetched.result()
-        for item, data, digest in answers:
-            batch.hashes[item] = digest
-            if not wanted:  # the stored proposals say how the image was found when it was looked at
-                continue
-            if isinstance(data, ImageError):
-                batch.errors[item] = f"image: {data.message}"
-            else:
-                batch.contents[item] = data
+    def _fetch(self, rows: pa.RecordBatch) -> ItemBatch:
+        """The first of these items with their bytes, as many as ``BATCH_BYTES`` allow (and at least some)."""
+        references = rows.column("image").to_pylist()
+        errors = batch_of(rows).errors
+        answers: list[bytes | ImageError | None] = []
+        held = 0
+        while len(answers) < len(references) and held < BATCH_BYTES:
+            group = range(len(answers), min(len(answers) + READ_AT_ONCE, len(references)))
+            wanted = [i for i in group if errors[i] is None]
+            read = dict(zip(wanted, self.reader.read_many([references[i] for i in wanted]), strict=True))
+            answers += [read.get(i) for i in group]
+            held += sum(len(answer) for answer in read.values() if isinstance(answer, bytes))
+        batch = batch_of(rows.slice(0, len(answers)))
+        for i, answer in enumerate(answers):
+            if isinstance(answer, ImageError):
+                # The row names the image; without it the same fault reads the same in every row.
+                batch.errors[i] = f"image: {answer.message.removeprefix(f'{references[i]}: ')}"
+            elif answer is not None:
+                batch.contents[i], batch.hashes[i] = answer, image_hash(answer)
         return batch
 
 

@@ -15,6 +15,7 @@ OK, ERROR = "ok", "error"
 SCHEMA = pa.schema(
     [
         pa.field("item_id", pa.string(), nullable=False),
+        pa.field("image_hash", pa.string()),
         pa.field("width", pa.int32()),
         pa.field("height", pa.int32()),
         pa.field("status", pa.string(), nullable=False),
@@ -34,6 +35,7 @@ SCHEMA_WITH_SUPPRESSED = SCHEMA.append(pa.field("kept", pa.list_(pa.bool_()), nu
 class Proposals:
     """What one detector found in I items: T targets and P retained boxes, flat with offsets.
 
+    ``image_hash`` is that of the file the detector looked at, null where it looked at none;
     ``sizes`` int32 [I, 2] (height, width), 0 where unknown; ``errors[i]`` is None for an item that went well;
     ``target_offsets`` int64 [I+1] into ``requested`` uint16 [T] and ``covered`` bool [T];
     ``offsets`` int64 [I+1] into ``target`` uint8 [P], ``confidence`` float32 [P] (raw), ``boxes`` float32 [P, 4]
@@ -42,6 +44,7 @@ class Proposals:
     """
 
     item_id: pa.Array
+    image_hash: pa.Array
     sizes: NDArray[np.int32]
     errors: Sequence[str | None]
     saturated: NDArray[np.bool_]
@@ -65,6 +68,7 @@ class Proposals:
         cumulative = np.concatenate([[0], np.cumsum(self.kept)])
         return Proposals(
             item_id=self.item_id,
+            image_hash=self.image_hash,
             sizes=self.sizes,
             errors=self.errors,
             saturated=self.saturated,
@@ -84,6 +88,7 @@ class Proposals:
         boxes = pa.FixedSizeListArray.from_arrays(pa.array(self.boxes.reshape(-1)), 4)
         columns = [
             self.item_id,
+            self.image_hash,
             pa.array(self.sizes[:, 1], mask=unknown),
             pa.array(self.sizes[:, 0], mask=unknown),
             pa.array([OK if error is None else ERROR for error in self.errors], pa.string()),
@@ -109,6 +114,7 @@ class Proposals:
         has_kept = "kept" in row.schema.names
         return cls(
             item_id=row.column("item_id"),
+            image_hash=row.column("image_hash"),
             sizes=sizes.astype(np.int32),
             errors=row.column("error").to_pylist(),
             saturated=_numpy(row.column("saturated")),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallymill.engine.batch import ItemBatch
@@ -25,6 +26,7 @@ class DetectOptions:
     floor: float
     nms_iou: float
     slices: tuple[int, ...]
+    window_edge: float = 1.0
     keep_suppressed: bool = False
 
 
@@ -81,19 +83,19 @@ class WindowProposer:
                 for index, window in enumerate(group):
                     size = (window.bottom - window.top, window.right - window.left)
                     candidates = self.detector.decode(outputs, index, size, classes, options.floor)
-                    found.append(_in_image(candidates, window, height, width))
+                    found.append(_in_image(candidates, window, height, width, options.window_edge))
         return found
 
 
 Proposer = BlindProposer | WindowProposer
 
 
-def _in_image(found: Candidates, window: Window, height: int, width: int) -> Candidates:
+def _in_image(found: Candidates, window: Window, height: int, width: int, edge: float) -> Candidates:
     if len(found.scores) and not (found.scores.min() >= 0 and found.scores.max() <= 1):  # false for NaN too
         raise ModelError("scores that are not finite or not in [0, 1]")
     if window == (0, 0, height, width):
         return found
-    keep = inside(found.boxes, window, height, width)
+    keep = inside(found.boxes, window, height, width, edge)
     origin = np.array([window.left, window.top, window.left, window.top], np.float32)
     return Candidates(found.boxes[keep] + origin, found.scores[keep], found.request[keep], found.saturated)
 
@@ -160,6 +162,7 @@ def retained(batch: ItemBatch, classes: NDArray[np.int64], raw: RawBoxes, option
     within = np.arange(len(classes)) - item_edges[batch.targets.item]
     return Proposals(
         item_id=batch.rows.column("item_id"),
+        image_hash=pa.array(batch.hashes, pa.string()),
         sizes=batch.sizes,
         errors=raw.errors,
         saturated=raw.saturated,

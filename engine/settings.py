@@ -18,6 +18,7 @@ class Settings:
 
     ``floor``: least raw confidence that is recorded. ``nms_iou``: boxes overlapping more than this are suppressed.
     ``slices``: sliced inference with k x k windows for each listed k; None leaves it to the ensemble, () turns it off.
+    ``window_edge``: a box that ends within so many pixels of a window's inner edge is dropped as cut.
     ``coverage``: D of equations 5 and 8 counts the detectors that cover the category ("covered") or "all".
     ``max_pixels``: an image larger than this is an error row.
     """
@@ -25,6 +26,7 @@ class Settings:
     floor: float = 0.05
     nms_iou: float = 0.5
     slices: tuple[int, ...] | None = None
+    window_edge: float = 1.0
     coverage: Coverage = "covered"
     max_pixels: int = 178_000_000
 
@@ -36,6 +38,8 @@ class Settings:
             raise UsageError(f"nms_iou={self.nms_iou}: must lie in [0, 1]")
         if self.slices is not None and any(k < 2 or k > 16 for k in self.slices):
             raise UsageError(f"slices={list(self.slices)}: each must lie in 2..16", hint="slices=[] turns slicing off")
+        if not 0.0 <= self.window_edge < float("inf"):
+            raise UsageError(f"window_edge={self.window_edge}: must be pixels, 0 or more")
         if self.coverage not in get_args(Coverage):
             raise UsageError(f"coverage={self.coverage!r}: must be one of {', '.join(get_args(Coverage))}")
         if self.max_pixels < 1:
@@ -43,10 +47,11 @@ class Settings:
         # One value, one form: settings are hashed, and stamped into files.
         object.__setattr__(self, "floor", float(self.floor))
         object.__setattr__(self, "nms_iou", float(self.nms_iou))
+        object.__setattr__(self, "window_edge", float(self.window_edge))
         object.__setattr__(self, "slices", None if self.slices is None else tuple(self.slices))
 
     def _check_types(self) -> None:
-        for name in ("floor", "nms_iou"):
+        for name in ("floor", "nms_iou", "window_edge"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise UsageError(f"{name}={value!r}: must be a number")

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-EDGE_PX = 1.0
-
 
 class Window(NamedTuple):
     """A rectangle of the image in pixels: [top, bottom) x [left, right)."""
@@ -38,19 +36,19 @@ def _spans(length: int, k: int) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-def inside(boxes: NDArray[np.float32], window: Window, height: int, width: int) -> NDArray[np.bool_]:
+def inside(boxes: NDArray[np.float32], window: Window, height: int, width: int, edge: float) -> NDArray[np.bool_]:
     """Boxes float32 [P, 4] in window pixels that are not cut by an inner edge of the window: bool [P].
 
-    A box within one pixel of an edge that is not the image's own edge is a part of something, and the neighbouring
-    window sees the whole of it: without this rule 12 objects were counted as 15.
+    A box within ``edge`` pixels of an edge that is not the image's own edge is a part of something, and the
+    neighbouring window sees the whole of it: without this rule 12 objects were counted as 15.
     """
     keep = np.ones(len(boxes), np.bool_)
     if window.left > 0:
-        keep &= boxes[:, 0] > EDGE_PX
+        keep &= boxes[:, 0] > edge
     if window.top > 0:
-        keep &= boxes[:, 1] > EDGE_PX
+        keep &= boxes[:, 1] > edge
     if window.right < width:
-        keep &= boxes[:, 2] < (window.right - window.left) - EDGE_PX
+        keep &= boxes[:, 2] < (window.right - window.left) - edge
     if window.bottom < height:
-        keep &= boxes[:, 3] < (window.bottom - window.top) - EDGE_PX
+        keep &= boxes[:, 3] < (window.bottom - window.top) - edge
     return keep

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from tallymill.engine.clock import StageClock
 from tallymill.engine.ensemble import EnsembleConfig, build_proposer
+from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposer import DetectOptions
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources import ImageReader
-from tallymill.errors import ModelError, UsageError
+from tallymill.errors import ManifestError, ModelError, UsageError
 from tallymill.exporters import hub
 
 DEVICES = ("auto", "cpu")
@@ -54,7 +55,7 @@ def build_pipeline(
     return Pipeline(
         proposers=[build_proposer(detector, models[detector.name]) for detector in ensemble.detectors],
         plan=plan,
-        options=DetectOptions(settings.floor, settings.nms_iou, slices, keep_suppressed),
+        options=DetectOptions(settings.floor, settings.nms_iou, slices, settings.window_edge, keep_suppressed),
         reader=ImageReader(image_root),
         max_pixels=settings.max_pixels,
         clock=StageClock(),
@@ -65,6 +66,14 @@ def plan_for(ensemble: EnsembleConfig, settings: Settings) -> ScorePlan:
     """How an ensemble scores under these settings."""
     detectors = ensemble.detectors
     return ScorePlan(tuple(d.name for d in detectors), tuple(d.tau for d in detectors), settings.coverage)
+
+
+def read_prompt(text: str) -> list[tuple[str, int]]:
+    """The targets of a prompt that was given as an argument: what cannot be read is wrong use, not a faulty file."""
+    try:
+        return parse_prompt(text)
+    except ManifestError as exc:
+        raise UsageError(exc.message, hint=exc.hint) from None
 
 
 def require_device(device: str) -> str:

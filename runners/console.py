@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tallymill.engine.numbench.scores import SCORED
+from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
+from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
 from tallymill.runners.single import ImageScore
@@ -56,10 +57,12 @@ class Bar:
     def start(self, total: int, done: int) -> None:
         """See ``SweepProgress``. A second sweep gets a bar of its own."""
         self._done = self._failed = 0
-        self._progress.start()
-        self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
         if done and not self._progress.disable:
             self._progress.console.print(f"continuing: {done:,} of {total:,} items were done before")
+        if done == total:
+            return
+        self._progress.start()
+        self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
 
     def advance(self, items: int, failed: int) -> None:
         """See ``SweepProgress``."""
@@ -87,10 +90,12 @@ def show_summary(summary: Summary) -> None:
     table.add_row("cw-NPS", _number(summary.cw_nps))
     table.add_row("b-NPS", _number(summary.b_nps))
     out.print(table)
-    for reason, count in summary.reasons[:10]:
-        out.print(f"  {count:,} x {reason}", markup=False, soft_wrap=True)
-    if len(summary.reasons) > 10:
-        out.print("  and other reasons, listed in summary.json")
+    for reason, count, item in summary.reasons[:10]:
+        out.print(f"  {count:,} x {reason} (first: {item})", markup=False, soft_wrap=True)
+    for category, count in summary.unknown[:10]:
+        out.print(f"  {count:,} x no detector knows {category!r}", markup=False, soft_wrap=True)
+    if len(summary.reasons) > 10 or len(summary.unknown) > 10:
+        out.print("  and others, listed in summary.json")
     out.print(f"written to {summary.run}", markup=False, soft_wrap=True)
 
 
@@ -98,6 +103,8 @@ def show_scores(results: Sequence[ImageScore]) -> None:
     """A table an image: what was asked, and each detector's soft (hard) count beside the ensemble's."""
     for result in results:
         out.print(_headline(result), markup=False, soft_wrap=True)
+        if result.status == ERROR:
+            continue
         detectors = list(result.proposals)
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("asked")
@@ -108,13 +115,17 @@ def show_scores(results: Sequence[ImageScore]) -> None:
             ensemble = _pair(None if target.soft is None or target.hard is None else (target.soft, target.hard))
             table.add_row(f"{target.requested} {target.category}", *counts, ensemble)
         out.print(table)
-    out.print("counts are soft (hard); a dash: the category is not covered, or the image failed")
+    if any(result.status != ERROR for result in results):
+        out.print("counts: sum of calibrated confidences above T (boxes at confidence 0.5); a dash: not covered")
 
 
 def _headline(result: ImageScore) -> str:
     if result.status == SCORED:
         return f"{result.image}: cw-NPS {_number(result.cw_nps)}, b-NPS {_number(result.b_nps)}"
-    return f"{result.image}: {result.status}" + (f": {result.error}" if result.error else "")
+    if result.status == UNCOVERED:
+        unknown = ", ".join(repr(target.category) for target in result.targets if not target.detectors)
+        return f"{result.image}: no score: no detector knows {unknown} (`tallymill models list --categories`)"
+    return f"{result.image}: {result.status}: {result.error}"
 
 
 def show_models(models: Sequence[ModelInfo]) -> None:
@@ -129,6 +140,15 @@ def show_models(models: Sequence[ModelInfo]) -> None:
     out.print(table)
 
 
+def show_categories() -> None:
+    """What the shipped detectors know, each with its other names."""
+    others: dict[str, list[str]] = {name: [] for name in COCO_80}
+    for other, name in COCO_SYNONYMS.items():
+        others[name].append(other)
+    for name, synonyms in others.items():
+        out.print(name + (f" ({', '.join(synonyms)})" if synonyms else ""), markup=False)
+
+
 def show_bench(result: Mapping[str, object], text: str) -> None:
     """A benchmark's table, then its result as the last line of JSON."""
     out.print(text, markup=False)
@@ -140,4 +160,4 @@ def _number(value: float | None) -> str:
 
 
 def _pair(counts: tuple[float, float] | None) -> str:
-    return "-" if counts is None else f"{counts[0]:.2f} ({counts[1]:g})"
+    return "-" if counts is None else f"{counts[0]:.2f} ({counts[1]:.4g})"

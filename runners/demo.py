@@ -246,6 +246,7 @@ def counted(detector: str, proposals: pa.Table, score: Mapping[str, Any], tau: f
     confidence, target = np.array(row["confidence"], np.float32), np.array(row["target"], np.int64)
     least = threshold(np.array([t["requested"] for t in score["targets"]], np.uint16))
     kept = calibrate(confidence, tau).astype(np.float64) >= least[target]
+    kept &= np.array(row.get("kept") or [True] * len(kept), np.bool_)
     return BoxLayer(detector, np.array(row["box"], np.float32).reshape(-1, 4)[kept], confidence[kept])
 
 

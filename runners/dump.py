@@ -21,7 +21,7 @@ from tallymill.runners.files import appearing
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import plan_of
 
-FORMATS = ("parquet", "coco")
+FORMATS = {"parquet": ".parquet", "coco": ".json"}
 SCHEMA = pa.schema(
     [
         ("item_id", pa.string()),
@@ -42,14 +42,18 @@ SCHEMA = pa.schema(
 FIRST_OTHER_ID = 1001
 
 
-def dump(run: str | Path | Run, out: str | Path, *, form: str = "parquet", detectors: Sequence[str] = ()) -> int:
+def dump(run: str | Path | Run, out: str | Path, *, form: str | None = None, detectors: Sequence[str] = ()) -> int:
     """Write every stored proposal of a RUN to the file ``out``; give their number.
 
+    ``form`` follows from the name of the file where it is not given: .parquet, or .json for "coco".
     ``form`` "parquet" has the columns of ``SCHEMA``; "coco" is a results list with ``image_id`` (the item id),
     ``category_id`` (the COCO id, or one from 1,001 for other categories), ``bbox`` [x, y, width, height] in pixels,
     ``score`` (raw), and beside the standard the calibrated confidence, the detector and whether NMS kept the box.
     """
     source = run if isinstance(run, Run) else Run(run)
+    form = form or next((name for name, suffix in FORMATS.items() if Path(out).suffix == suffix), None)
+    if form is None:
+        raise UsageError(f"--out {out}: neither .parquet nor .json", hint="say which with --format parquet or coco")
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
     unknown = set(detectors) - set(source.detectors)

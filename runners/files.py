@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
     with a journal keeps renames in order, so of several files only the last one needs its folder synced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
+    temporary = _temporary(path)
     try:
         yield temporary
         _sync(temporary)
@@ -30,10 +30,47 @@ def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def made_for(path: Path) -> Iterator[None]:
+    """A folder that is made in here goes again when nothing came of it."""
+    existed = path.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            with suppress(OSError):  # it is not empty, or was never made
+                path.rmdir()
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that appears whole or not at all."""
     with appearing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        temporary.write_text(_document(value), "utf-8")
+
+
+def create_json(path: Path, value: Any) -> bool:
+    """The same where there is no such file yet; False, and nothing written, when another process was first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path)
+    try:
+        temporary.write_text(_document(value), "utf-8")
+        _sync(temporary)
+        os.link(temporary, path)  # fails where a rename would replace
+        _sync(path.parent)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _document(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
 
 
 def remove_leftovers(folder: Path) -> None:

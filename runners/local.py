@@ -21,32 +21,43 @@ from tallymill.runners.sink import ShardSummary
 from tallymill.runners.worker import Worker, WorkerSpec, shard_message, spec_message
 
 Progress = Callable[[int, int], None]
-# A worker that is killed (by the kernel, for memory) loses its shard; the shard is given out once more.
 ATTEMPTS = 2
+# Ctrl-C reaches the whole group of processes, also while a child still imports; the parent decides what it means.
+_CHILD = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from tallymill.runners.worker import main
+main()"""
 
 
 def default_workers() -> int:
-    """One worker for each processor that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """One worker for each processor that this process may use, by its affinity and the quota of its control group."""
+    processors = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split()
+    except (OSError, ValueError):  # no control groups, or the older kind
+        return processors
+    return processors if quota == "max" else max(1, min(processors, int(quota) // int(period)))
 
 
 def require_workers(workers: int | None) -> int:
-    """The number of workers asked for, or the default."""
+    """The number of workers asked for, or the default; 0 means this process."""
     count = default_workers() if workers is None else workers
-    if count < 1:
-        raise UsageError(f"workers = {count}: must be at least 1")
+    if count < 0:
+        raise UsageError(f"workers = {count}: must be at least 1 (or 0, to work in this process)")
     return count
 
 
 def run_shards(
     shards: Sequence[Shard], spec: WorkerSpec, workers: int | None, progress: Progress
 ) -> list[ShardSummary]:
-    """Score shards with ``workers`` processes (one: in this process); ``progress(items, failed)`` after each batch.
+    """Score shards with ``workers`` child processes; ``progress(items, failed)`` as images are looked at.
 
-    A ``KeyboardInterrupt`` stops the workers and leaves a RUN that the same call continues.
+    With 0 workers it happens in this process, for a debugger. A ``KeyboardInterrupt`` stops the workers and leaves a
+    RUN that the same call continues. A worker that is killed loses its shard, which is given out once more; when it is
+    lost again the others are finished first, and then a ``RunError`` names it.
     """
     count = min(require_workers(workers), len(shards))
-    if count > 1:
+    if count > 0:
         try:
             return _Pool(shards, spec, progress).run(count)
         finally:
@@ -79,19 +90,28 @@ class _Pool:
         for thread in threads:
             thread.start()
         summaries: list[ShardSummary] = []
+        lost: list[str] = []
         try:
-            while len(summaries) < self._total:
+            while len(summaries) + len(lost) < self._total:
                 event = self._events.get()
                 if isinstance(event, BaseException):
                     raise event
                 if "done" in event:
                     summaries.append(ShardSummary(**event["done"]))
+                elif "lost" in event:
+                    lost.append(event["lost"])
                 else:
                     self._progress(event["items"], event["failed"])
         finally:
             self._stop()
             for thread in threads:
                 thread.join()
+        if lost:
+            raise RunError(
+                f"workers died {ATTEMPTS} times on {len(lost)} of {self._total} shards; the others are done: "
+                + "; ".join(lost[:10]),
+                hint="status -9 usually means that memory ran out: use fewer --workers, then run the same command",
+            )
         return summaries
 
     def _drive(self) -> None:
@@ -119,9 +139,12 @@ class _Pool:
         with self._lock:
             if self._stopped:
                 return None
-            command = [sys.executable, "-m", "tallymill.runners.worker"]
             child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+                [sys.executable, "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
             )
             self._children.append(child)
         assert child.stdin is not None
@@ -138,6 +161,8 @@ class _Pool:
             child.stdin.flush()
         items = failed = 0
         for line in child.stdout:
+            if not line.endswith("\n"):  # killed in the middle of a message
+                break
             event = _read(line)
             self._events.put(event)
             if "done" in event:
@@ -149,12 +174,10 @@ class _Pool:
     def _again(self, shard: Shard, attempt: int, status: int) -> None:
         if self._stopped:
             return
-        if attempt == ATTEMPTS:
-            raise RunError(
-                f"a worker died {ATTEMPTS} times on shard {shard.index} (exit status {status})",
-                hint="status -9 usually means that memory ran out: use fewer --workers, then run the same command",
-            )
-        self._waiting.put((shard, attempt + 1))
+        if attempt < ATTEMPTS:
+            self._waiting.put((shard, attempt + 1))
+        else:
+            self._events.put({"lost": f"rows {shard.start} to {shard.stop - 1} (exit status {status})"})
 
     def _stop(self) -> None:
         with self._lock:

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tallymill.errors import RunError
+
 ROW_GROUP_BYTES = 32 << 20
 _STAMP, _COUNTS = b"tallymill.stamp", b"tallymill.counts"
 # Confidences and coordinates hardly repeat: a dictionary only costs, and splitting bytes lets ZSTD see exponents.
@@ -66,6 +68,15 @@ def read_counts(path: Path, stamp: str, rows: int) -> dict[str, Any] | None:
         return None
     counts: dict[str, Any] = json.loads(values[_COUNTS])
     return counts
+
+
+def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """The rows of a part file; a ``RunError`` naming the file where it is damaged."""
+    try:
+        return pq.read_table(path, columns=columns)
+    except (OSError, pa.ArrowInvalid) as exc:
+        hint = "remove it and the scores file of the same name, and run the sweep again"
+        raise RunError(f"{path} is damaged: {exc}", hint=hint) from None
 
 
 @functools.lru_cache(maxsize=32)

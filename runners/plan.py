@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tallymill.engine.items import Digest, DuplicateCheck, ManifestOptions, read_items
 from tallymill.errors import ManifestError, UsageError
@@ -39,10 +40,12 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFacts:
-    """What the pass over a manifest found: the number of rows and the digest of what they say."""
+    """What the pass over a manifest found: the number of rows, the digest of what they say, and whether any image
+    reference starts from the manifest's folder."""
 
     rows: int
     sha256: str
+    relative: bool
 
 
 def default_shard_items(rows: int) -> int:
@@ -66,7 +69,7 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
     """Read and check the whole manifest, writing its canonical rows to ``items``. Faults are a ``ManifestError``."""
     digest = Digest()
     duplicates = DuplicateCheck(lambda: read_items(manifest, options))
-    rows = 0
+    rows, relative = 0, False
     writer: pa.RecordBatchFileWriter | None = None
     try:
         for batch in _blocks(_checked(read_items(manifest, options), digest, duplicates)):
@@ -74,6 +77,7 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
                 writer = _writer(items, batch.schema)
             writer.write_batch(batch)
             rows += batch.num_rows
+            relative = relative or _any_relative(batch.column("image"))
     finally:
         if writer is not None:
             writer.close()
@@ -82,7 +86,12 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
             f"{_name(manifest)}: no items", hint="a manifest needs at least one row, a folder one image"
         )
     duplicates.finish()
-    return ManifestFacts(rows, digest.hexdigest())
+    return ManifestFacts(rows, digest.hexdigest(), relative)
+
+
+def _any_relative(references: pa.Array) -> bool:
+    placed = pc.or_(pc.starts_with(references, "/"), pc.match_substring(references, "://"))
+    return not pc.all(placed).as_py()
 
 
 def _checked(batches: Iterator[pa.RecordBatch], digest: Digest, duplicates: DuplicateCheck) -> Iterator[pa.RecordBatch]:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig, load_ensemble
-from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED, score_batch, tabulate_schedule
+from tallymill.engine.numbench.scores import ScorePlan, score_batch, tabulate_schedule
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing
-from tallymill.runners.parts import PartWriter
+from tallymill.runners.files import appearing, remove_leftovers
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of, versions
-from tallymill.runners.sink import ShardSummary, Sink
+from tallymill.runners.sink import ScoresPart, Sink
 from tallymill.runners.summary import Summary, summarise
 
 Schedule = Callable[[int], float]
@@ -41,7 +39,7 @@ def rescore(
     ``taus`` replaces temperatures by detector name; ``schedule`` is T(n) as a function or as ``FILE.py:FUNC``,
     tabulated over 1..100; ``ensemble`` names detectors of the RUN to keep, with their temperatures, in the order in
     which their boxes are summed; ``overrides`` are ``NAME=VALUE`` settings, of which only ``coverage`` can change
-    without a model. Shards without proposals of every detector are left out, and the summary is then not complete.
+    without a model. Raises ``RunError`` where the RUN is not complete.
     """
     source = run if isinstance(run, Run) else Run(run)
     target = RunFolder.to_write(out)
@@ -50,10 +48,11 @@ def rescore(
     record = _record(source, target, taus or {}, schedule, ensemble, overrides)
     plan_of(record).require_floor(record["settings"]["floor"])
     record = target.continue_with(record)
-    sink = Sink(target.path, stamps_of(record))
+    remove_leftovers(target.path)
+    plan, sink = plan_of(record), Sink(target.path, stamps_of(record))
     for shard in source.shards:
         if not sink.done(shard):
-            _rescore_shard(source, shard, record, sink)
+            _rescore_shard(source, shard, plan, sink)
     return summarise(target)
 
 
@@ -103,6 +102,7 @@ def _record(
         },
         "settings": _settings(before["settings"], overrides),
         "rescored_from": str(source.path),
+        "source_created": before["created"],
         "proposals_of": os.path.relpath(source.proposals_folder.parent.resolve(), target.path.resolve()),
         "versions": versions(),
     }
@@ -142,24 +142,20 @@ def _settings(before: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any
     return after
 
 
-def _rescore_shard(source: Run, shard: Shard, record: dict[str, Any], sink: Sink) -> None:
-    plan = plan_of(record)
+def _rescore_shard(source: Run, shard: Shard, plan: ScorePlan, sink: Sink) -> None:
     tables = [source.proposals_of_shard(name, shard) for name in plan.detectors]
     found = [table for table in tables if table is not None]
     if len(found) < len(tables):
-        return
-    statuses: Counter[str] = Counter()
+        lacking = plan.detectors[tables.index(None)]
+        raise RunError(
+            f"{source.path} has no whole proposals of {lacking} for {shard.part}",
+            hint="complete it first: run its sweep again, which continues where it stopped",
+        )
     with appearing(sink.scores_path(shard)) as path:
-        writer: PartWriter | None = None
-        row = 0
+        scores = ScoresPart(path, sink.stamps.scores)
         for batch in source.items(shard, found[0]):
-            proposals = [Proposals.from_arrow(table.slice(row, len(batch))) for table in found]
-            scores = score_batch(batch, proposals, plan)
-            if writer is None:
-                writer = PartWriter(path, scores.schema, sink.stamps.scores)
-            writer.write(scores)
-            statuses.update(scores.column("status").to_pylist())
-            row += len(batch)
-        if writer is None or row != len(shard):
-            raise RunError(f"{source.path}: its items file has {row} of the {len(shard)} rows of shard {shard.index}")
-        writer.close(ShardSummary(row, statuses[SCORED], statuses[ERROR], statuses[UNCOVERED]).as_dict())
+            proposals = [Proposals.from_arrow(table.slice(scores.rows, len(batch))) for table in found]
+            scores.write(score_batch(batch, proposals, plan))
+        if scores.rows != len(shard):
+            raise RunError(f"{source.path}: items.arrow has {scores.rows} of the {len(shard)} rows of {shard.part}")
+        scores.close({})

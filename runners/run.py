@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.items import CORE_COLUMNS, TARGETS
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.parts import read_counts
+from tallymill.runners.parts import read_counts, read_part
 from tallymill.runners.plan import ItemFile, Shard, shards_of
 from tallymill.runners.run_folder import RunFolder, stamps_of
 from tallymill.runners.summary import Summary, summarise
@@ -70,7 +69,7 @@ class Run:
         for shard in self.shards:
             path = self.path / "scores" / shard.part
             if read_counts(path, self._stamps.scores, len(shard)) is not None:
-                yield _table(path)
+                yield read_part(path)
 
     def iter_proposals(self, detector: str) -> Iterator[pa.Table]:
         """Proposals of one detector, one table a shard that it has seen."""
@@ -86,32 +85,20 @@ class Run:
         path = self.proposals_folder / detector / shard.part
         if read_counts(path, self._stamps.detectors[detector], len(shard)) is None:
             return None
-        return _table(path)
+        return read_part(path)
 
     def items(self, shard: Shard, proposals: pa.Table) -> Iterator[ItemBatch]:
-        """The items of a shard with their hashes, without pixels.
+        """The items of a shard, without pixels.
 
         Where ``items.arrow`` is gone they are made from ``proposals`` (any detector's of this shard), which know ids
         and requested counts but no categories: enough for every score.
         """
-        hashes = self._hashes(shard)
         path = self.proposals_folder.parent / "items.arrow"
         if not path.is_file():
-            yield _with_hashes(batch_of(_items_from(proposals)), hashes)
+            yield batch_of(_items_from(proposals))
             return
-        row = 0
         with ItemFile(path) as file:
-            for rows in file.rows(shard):
-                yield _with_hashes(batch_of(rows), hashes[row : row + rows.num_rows])
-                row += rows.num_rows
-
-    def _hashes(self, shard: Shard) -> list[str | None]:
-        path = self.proposals_folder.parent / "scores" / shard.part
-        try:
-            hashes: list[str | None] = pq.read_table(path, columns=["image_hash"])["image_hash"].to_pylist()
-        except (OSError, pa.ArrowInvalid):  # the scores are gone, and the numbers do not need them
-            return [None] * len(shard)
-        return hashes if len(hashes) == len(shard) else [None] * len(shard)
+            yield from map(batch_of, file.rows(shard))
 
     def summary(self) -> Summary:
         """The counts and means of the RUN as it stands."""
@@ -123,23 +110,10 @@ def load(run: str | Path) -> Run:
     return Run(run)
 
 
-def _table(path: Path) -> pa.Table:
-    try:
-        return pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as exc:
-        hint = "remove it and the scores file of the same name, and run the sweep again"
-        raise RunError(f"{path} is damaged: {exc}", hint=hint) from None
-
-
 def _joined(tables: list[pa.Table], message: str) -> pa.Table:
     if not tables:
         raise RunError(message, hint="run the sweep again; it continues where it stopped")
     return pa.concat_tables(tables).replace_schema_metadata(None)
-
-
-def _with_hashes(batch: ItemBatch, hashes: list[str | None]) -> ItemBatch:
-    batch.hashes = hashes
-    return batch
 
 
 def _items_from(proposals: pa.Table) -> pa.RecordBatch:

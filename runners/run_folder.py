@@ -15,11 +15,26 @@ from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError
-from tallymill.runners.files import write_json
+from tallymill.runners.files import create_json, write_json
 from tallymill.runners.sink import Stamps
 
 # A difference in any of these makes different numbers; the rest of run.json is for the record.
-COMPARED = ("manifest.sha256", "manifest.rows", "shard_items", "settings", "schedule", "keep_suppressed")
+COMPARED = (
+    "manifest.sha256",
+    "manifest.rows",
+    "manifest.image_root",
+    "shard_items",
+    "settings",
+    "schedule",
+    "keep_suppressed",
+    "source_created",
+)
+# What a difference says that a digest does not.
+_MEANS = {
+    "manifest.sha256": " (what the manifest's rows say, or the prompts given with them)",
+    "manifest.image_root": " (the folder that image references start from)",
+    "source_created": " (the RUN that is scored again was made anew)",
+}
 _PACKAGES = ("tallymill", "numpy", "pyarrow", "onnxruntime", "opencv-python-headless", "pillow", "simplejpeg")
 
 
@@ -31,11 +46,17 @@ class RunFolder:
 
     @classmethod
     def to_write(cls, out: str | Path) -> RunFolder:
-        """The folder that ``--out`` names, there or not; a ``RunError`` where it is a file."""
+        """The folder that ``--out`` names: a RUN, or empty, or not there yet. Anything else is a ``RunError``."""
         path = Path(out)
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; --out names a folder")
-        return cls(path)
+        run = cls(path)
+        if not run.record_path.exists() and path.is_dir():
+            # Hidden files may be what a killed process left.
+            other = next((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), None)
+            if other is not None:
+                raise RunError(f"{path} is not empty ({other}) and is not a RUN", hint="choose another --out")
+        return run
 
     @property
     def record_path(self) -> Path:
@@ -73,23 +94,20 @@ class RunFolder:
         Detectors may be added; anything else that differs is refused with the list of differences. Gives the record
         in force.
         """
-        if not self.record_path.exists():
-            if self.path.is_dir() and any(self.path.joinpath(name).exists() for name in ("scores", "proposals")):
-                raise RunError(f"{self.path} holds parts but no run.json", hint="choose another --out, or remove it")
-            write_json(self.record_path, record)
+        if not self.record_path.exists() and create_json(self.record_path, record):
             return record
         before = self.read()
         found = list(differences(before, record))
         if found:
             raise RunError(
-                f"{self.path} was made with other settings:\n  " + "\n  ".join(found),
-                hint="choose another --out for these settings, or `tallymill rescore` to change temperatures, "
-                "schedules or ensembles without running a model",
+                f"{self.path} was made otherwise:\n  " + "\n  ".join(found),
+                hint="choose another --out; temperatures, schedules and ensembles change without a model by "
+                "`tallymill rescore`",
             )
         changed = {**record, "created": before["created"], "continued": before.get("continued", [])}
-        if before["versions"] != record["versions"]:
+        changed["versions"] = before["versions"]
+        if record["versions"] not in (before["versions"], *changed["continued"]):
             changed["continued"] = [*changed["continued"], record["versions"]]
-            changed["versions"] = before["versions"]
         if changed != before:
             write_json(self.record_path, changed)
         return changed
@@ -146,7 +164,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
             pairs = {f"{dotted}.{key}": (old.get(key), new.get(key)) for key in sorted({*old, *new})}
         for name, (was, is_now) in pairs.items():
             if was != is_now:
-                yield f"{name}: {_short(was)} in the RUN, {_short(is_now)} now"
+                yield f"{name}{_MEANS.get(name, '')}: {_short(was)} in the RUN, {_short(is_now)} now"
     was, is_now = before.get("proposals_of"), now.get("proposals_of")
     if was != is_now:
         yield f"proposals_of: {_short(was)} in the RUN, {_short(is_now)} now"
@@ -163,12 +181,18 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 def stamps_of(record: dict[str, Any]) -> Stamps:
     """What part files of a run with this record carry."""
-    shared = {key: _at(record, key) for key in ("manifest.sha256", "shard_items", "keep_suppressed")}
-    shared |= {key: record["settings"][key] for key in ("floor", "nms_iou", "slices", "max_pixels")}
-    detectors = record["ensemble"]["detectors"]
+    shared = {
+        key: _at(record, key) for key in ("manifest.sha256", "manifest.image_root", "shard_items", "keep_suppressed")
+    }
+    shared |= {key: record["settings"][key] for key in ("floor", "nms_iou", "slices", "window_edge", "max_pixels")}
+    # A model is what its file holds, wherever that lies.
+    seen = {d["name"]: [d["name"], d["family"], d["model_sha256"]] for d in record["ensemble"]["detectors"]}
+    taus = [d["tau"] for d in record["ensemble"]["detectors"]]
     return Stamps(
-        detectors={d["name"]: _digest([shared, d["name"], d["family"], d["model_sha256"]]) for d in detectors},
-        scores=_digest([shared, detectors, record["settings"], record["schedule"]]),
+        detectors={name: _digest([shared, detector]) for name, detector in seen.items()},
+        scores=_digest(
+            [shared, list(seen.values()), taus, record["settings"], record["schedule"], _at(record, "source_created")]
+        ),
     )
 
 
@@ -206,9 +230,10 @@ def versions() -> dict[str, str]:
 
 
 def _at(record: dict[str, Any], dotted: str) -> Any:
+    """The value at a dotted key; None where a record has no such key (one that only some runs have)."""
     value: Any = record
     for key in dotted.split("."):
-        value = value[key]
+        value = value.get(key)
     return value
 
 

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import read_items
-from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.scores import ScorePlan, count_batch
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources import ImageReader, image_hash
-from tallymill.errors import ImageError, ManifestError, UsageError
-from tallymill.runners.build import build_pipeline, find_models, plan_for, require_device
+from tallymill.errors import ImageError, UsageError
+from tallymill.runners.build import build_pipeline, find_models, plan_for, read_prompt, require_device
 
 TargetsLike = str | Mapping[str, int] | Iterable[tuple[str, int]]
-ImageLike = str | Path | bytes | NDArray[np.uint8]
+ImageLike = str | Path | bytes | bytearray | memoryview | NDArray[np.uint8]
+_BYTES = (bytes, bytearray, memoryview)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _reader(folder: str) -> ImageReader:
 def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
     """The canonical row that a manifest with this image and these targets would give."""
     reference = str(image) if isinstance(image, str | Path) else "(memory)"
-    pairs = _pairs(_read_prompt(targets) if isinstance(targets, str) else targets)
+    pairs = _pairs(read_prompt(targets) if isinstance(targets, str) else targets)
     try:
         table = pa.Table.from_pylist([{"item_id": reference, "image": reference, "targets": pairs}])
     except UnicodeEncodeError:
@@ -123,13 +123,6 @@ def _row(image: ImageLike, targets: TargetsLike) -> pa.RecordBatch:
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         raise UsageError(f"targets {targets!r}: must be category names with whole numbers") from None
     return next(read_items(table))
-
-
-def _read_prompt(text: str) -> list[tuple[str, int]]:
-    try:
-        return parse_prompt(text)
-    except ManifestError as exc:  # here the prompt is an argument, not a line of somebody's file
-        raise UsageError(exc.message, hint=exc.hint) from None
 
 
 def _pairs(targets: Mapping[str, int] | Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
@@ -147,7 +140,7 @@ def _load(batch: ItemBatch, image: ImageLike) -> None:
         batch.contents[0] = np.ascontiguousarray(image)
         return
     try:
-        data = image if isinstance(image, bytes) else _reader(str(Path.cwd())).read(str(image))
+        data = bytes(image) if isinstance(image, _BYTES) else _reader(str(Path.cwd())).read(str(image))
         batch.contents[0], batch.hashes[0] = data, image_hash(data)
     except ImageError as exc:
         batch.errors[0] = batch.errors[0] or f"image: {exc.message}"

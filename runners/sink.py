@@ -75,11 +75,48 @@ class Sink:
         assert counts is not None, "summary() is for shards that are done"
         return ShardSummary(**counts)
 
+    def forget(self, shard: Shard) -> None:
+        """Remove what is stored of a shard, the scores first, so that it counts as not done at every moment."""
+        self.scores_path(shard).unlink(missing_ok=True)
+        for name in self.stamps.detectors:
+            self.proposals_path(name, shard).unlink(missing_ok=True)
+
     @contextmanager
     def open(self, shard: Shard) -> Iterator[ShardOutput]:
         """Collect a shard's results; nothing appears in the RUN before ``commit``."""
         with ExitStack() as stack:
             yield ShardOutput(self, shard, stack)
+
+
+class ScoresPart:
+    """The scores file of one shard while it is written; the first rows bring its schema."""
+
+    def __init__(self, path: Path, stamp: str) -> None:
+        self._path, self._stamp = path, stamp
+        self._writer: PartWriter | None = None
+        self._statuses = Counter[str]()
+
+    @property
+    def rows(self) -> int:
+        """Rows written so far."""
+        return self._statuses.total()
+
+    def write(self, scores: pa.RecordBatch) -> int:
+        """Store scores rows; give the number of error rows among them."""
+        if self._writer is None:
+            self._writer = PartWriter(self._path, scores.schema, self._stamp)
+        self._writer.write(scores)
+        statuses = Counter(scores.column("status").to_pylist())
+        self._statuses.update(statuses)
+        return statuses[ERROR]
+
+    def close(self, seconds: Mapping[str, float]) -> ShardSummary:
+        """Finish the file with the counts of its rows."""
+        assert self._writer is not None, "a shard has at least one row"
+        statuses = self._statuses
+        summary = ShardSummary(self.rows, statuses[SCORED], statuses[ERROR], statuses[UNCOVERED], seconds)
+        self._writer.close(summary.as_dict())
+        return summary
 
 
 class ShardOutput:
@@ -96,10 +133,8 @@ class ShardOutput:
             if (table := _whole_table(sink.proposals_path(name, shard), stamp, len(shard))) is not None
         }
         self.missing = [name for name in sink.stamps.detectors if name not in self._present]
-        self._known_hashes = self._hashes_on_file() if self._present and self.missing else []
         # A stack unwinds last in, first out: the scores go in first, so that they appear after all proposals.
-        self._scores_file = stack.enter_context(appearing(sink.scores_path(shard)))
-        self._scores: PartWriter | None = None
+        self._scores = ScoresPart(stack.enter_context(appearing(sink.scores_path(shard))), sink.stamps.scores)
         self._proposals = {
             name: PartWriter(
                 stack.enter_context(appearing(sink.proposals_path(name, shard), sync_folder=False)),
@@ -109,56 +144,33 @@ class ShardOutput:
             for name in self.missing
         }
         self._counts = {name: Counter[str]() for name in self.missing}
-        self._statuses = Counter[str]()
-        self._row = 0
 
     def check(self, batch: ItemBatch) -> None:
         """An image whose bytes changed since other detectors looked at it cannot be scored: an error of that item."""
-        known = self._known_hashes[self._row : self._row + len(batch)]
-        for i, (before, now) in enumerate(zip(known, batch.hashes, strict=False)):
-            if before is not None and now is not None and before != now:
-                batch.errors[i] = "image: the file changed since the other detectors of this RUN looked at it"
+        for table in self._present.values():
+            known = table["image_hash"].slice(self._scores.rows, len(batch)).to_pylist()
+            for i, (before, now) in enumerate(zip(known, batch.hashes, strict=True)):
+                if before is not None and now is not None and before != now:
+                    batch.errors[i] = "image: the file changed since the other detectors of this RUN looked at it"
 
     def keep(self, batch: ItemBatch, found: Mapping[str, Proposals]) -> dict[str, Proposals]:
         """Store what the missing detectors found in a batch; give the proposals of all detectors for it."""
         for name, proposals in found.items():
             self._proposals[name].write(proposals.to_arrow())
             self._counts[name].update(_counts_of(proposals))
-        kept = {name: Proposals.from_arrow(table.slice(self._row, len(batch))) for name, table in self._present.items()}
+        row, rows = self._scores.rows, len(batch)
+        kept = {name: Proposals.from_arrow(table.slice(row, rows)) for name, table in self._present.items()}
         return {**kept, **found}
 
     def write(self, scores: pa.RecordBatch) -> int:
         """Store scores rows; give the number of error rows among them."""
-        if self._scores is None:
-            self._scores = PartWriter(self._scores_file, scores.schema, self._sink.stamps.scores)
-        self._scores.write(scores)
-        statuses = Counter(scores.column("status").to_pylist())
-        self._statuses.update(statuses)
-        self._row += scores.num_rows
-        return statuses[ERROR]
+        return self._scores.write(scores)
 
     def commit(self, seconds: Mapping[str, float]) -> ShardSummary:
         """Finish every file; they appear when the ``with`` block of ``Sink.open`` ends."""
-        assert self._scores is not None, "a shard has at least one row"
         for name, writer in self._proposals.items():
             writer.close(dict(self._counts[name]))
-        summary = ShardSummary(
-            items=len(self._shard),
-            scored=self._statuses[SCORED],
-            error=self._statuses[ERROR],
-            uncovered=self._statuses[UNCOVERED],
-            seconds=seconds,
-        )
-        self._scores.close(summary.as_dict())
-        return summary
-
-    def _hashes_on_file(self) -> list[str | None]:
-        try:
-            table = pq.read_table(self._sink.scores_path(self._shard), columns=["image_hash"])
-        except (OSError, pa.ArrowInvalid):  # no scores yet
-            return []
-        hashes: list[str | None] = table["image_hash"].to_pylist()
-        return hashes if len(hashes) == len(self._shard) else []
+        return self._scores.close(seconds)
 
 
 def _whole_table(path: Path, stamp: str, rows: int) -> pa.Table | None:

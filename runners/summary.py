@@ -9,15 +9,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
+from tallymill.engine.numbench.scores import UNCOVERED
 from tallymill.runners.files import write_json
-from tallymill.runners.parts import read_counts
+from tallymill.runners.parts import read_counts, read_part
 from tallymill.runners.plan import Shard, shards_of
 from tallymill.runners.run_folder import RunFolder, stamps_of
-from tallymill.runners.sink import ShardSummary
+from tallymill.runners.sink import ShardSummary, Stamps
 
-MAX_REASONS = 50
+MAX_REASONS, MAX_DIFFERENT = 50, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Summary:
     """A finished (or partly finished) RUN in numbers; written to ``summary.json``.
 
     ``cw_nps`` and ``b_nps`` are means over the scored images, None when there are none. ``reasons`` counts error texts,
-    the commonest first. ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers.
+    the commonest first, each with the first item that it struck; ``unknown`` the categories that no detector covers.
+    ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers.
     """
 
     run: str
@@ -37,7 +39,8 @@ class Summary:
     uncovered: int
     cw_nps: float | None
     b_nps: float | None
-    reasons: list[tuple[str, int]] = field(default_factory=list)
+    reasons: list[tuple[str, int, str]] = field(default_factory=list)
+    unknown: list[tuple[str, int]] = field(default_factory=list)
     detectors: dict[str, dict[str, int]] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -75,31 +78,53 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
         cw_nps=_mean(run, done, "cw_nps", total["scored"]),
         b_nps=_mean(run, done, "b_nps", total["scored"]),
         reasons=_reasons(run, done) if total["error"] else [],
+        unknown=_unknown(run, done) if total["uncovered"] else [],
         detectors=_detectors(proposals, shards, stamps.detectors),
         stage_seconds={stage: round(value, 3) for stage, value in sorted(seconds.items())},
     )
     if write:
         write_json(run.path / "summary.json", result.as_dict())
+        # Of two jobs that share a RUN the slower one may just have put an older state over a newer one.
+        if sum(_is_done(run, shard, stamps) for shard in shards) > len(done):
+            return summarise(run)
     return result
+
+
+def _is_done(run: RunFolder, shard: Shard, stamps: Stamps) -> bool:
+    return read_counts(run.path / "scores" / shard.part, stamps.scores, len(shard)) is not None
 
 
 def _mean(run: RunFolder, shards: list[Shard], column: str, scored: int) -> float | None:
     """The correctly rounded mean, whatever the order or the number of shards (``math.fsum``)."""
 
     def values(shard: Shard) -> list[float]:
-        table = pq.read_table(run.path / "scores" / shard.part, columns=[column])
-        return table[column].drop_null().to_numpy().tolist()  # type: ignore[no-any-return]
+        part = read_part(run.path / "scores" / shard.part, [column])
+        numbers: list[float] = part[column].drop_null().to_numpy().tolist()
+        return numbers
 
     return math.fsum(chain.from_iterable(map(values, shards))) / scored if scored else None
 
 
-def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:
+def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int, str]]:
+    found: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for shard in shards:
+        table = read_part(run.path / "scores" / shard.part, ["item_id", "error"])
+        failed = table.filter(pc.is_valid(table["error"]))
+        for item, reason in zip(failed["item_id"].to_pylist(), failed["error"].to_pylist(), strict=True):
+            if reason in first or len(first) < MAX_DIFFERENT:
+                first.setdefault(reason, item)
+                found[reason] += 1
+    return [(reason, count, first[reason]) for reason, count in found.most_common(MAX_REASONS)]
+
+
+def _unknown(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:
     found: Counter[str] = Counter()
     for shard in shards:
-        table = pq.read_table(run.path / "scores" / shard.part, columns=["error"])
-        found.update(table["error"].drop_null().to_pylist())
-        if len(found) > 20 * MAX_REASONS:
-            found = Counter(dict(found.most_common(10 * MAX_REASONS)))
+        table = read_part(run.path / "scores" / shard.part, ["targets", "status"])
+        targets = table.filter(pc.equal(table["status"], UNCOVERED))["targets"].combine_chunks().flatten()
+        missing = targets.filter(pc.equal(targets.field("covering"), 0)).field("category").drop_null()
+        found.update(missing.to_pylist())
     return found.most_common(MAX_REASONS)
 
 

@@ -13,8 +13,8 @@ from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
-from tallymill.runners.build import ModelFile, find_models, plan_for, require_device
-from tallymill.runners.files import appearing, remove_leftovers
+from tallymill.runners.build import ModelFile, find_models, plan_for, read_prompt, require_device
+from tallymill.runners.files import appearing, made_for, remove_leftovers
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
 from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
@@ -57,19 +57,26 @@ def sweep(
     part: tuple[int, int] | None = None,
     shard_items: int | None = None,
     keep_suppressed: bool = False,
+    retry_errors: bool = False,
     progress: SweepProgress | None = None,
 ) -> Summary:
     """Score every image of a manifest into the folder ``out``, or continue a sweep that was stopped there.
 
     ``manifest`` is Parquet, JSONL, CSV, a folder, an archive, or an Arrow table. ``prompts`` names a prompt file that
     ``prompt_id`` refers to; ``prompt`` and ``system`` stand in where a row has none. ``part`` = (i, n) takes every n-th
-    shard, i from 1, so that n jobs can share one RUN. Results depend neither on ``workers`` nor on interruptions.
+    shard, i from 1, so that n jobs can share one RUN. ``retry_errors`` does shards with error rows anew, for faults
+    that can pass. Results depend neither on ``workers`` nor on interruptions.
 
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings, ``ModelError`` when a model is not there. A bad image is an error row.
     """
-    shards_of(0, 1, part)  # a part or number of workers that makes no sense is told before the manifest is read
+    # Arguments that make no sense are told before the manifest is read.
+    shards_of(0, 1, part)
     require_workers(workers)
+    if shard_items is not None and shard_items < 1:
+        raise UsageError(f"shard_items = {shard_items}: must be at least 1")
+    if prompt is not None:
+        read_prompt(prompt)
     prepared = prepare(
         manifest,
         out,
@@ -80,7 +87,10 @@ def sweep(
         shard_items=shard_items,
         keep_suppressed=keep_suppressed,
     )
-    _run(prepared.shards(part), prepared, workers, progress or Quiet())
+    shards = prepared.shards(part)
+    if retry_errors:
+        _forget_errors(shards, prepared.sink)
+    _run(shards, prepared, workers, progress or Quiet())
     return summarise(prepared.run)
 
 
@@ -121,12 +131,12 @@ def prepare(
     plan.require_floor(settings.floor)
     models = find_models(config)
     run = RunFolder.to_write(out)
-    with appearing(run.items_path) as items:
+    with made_for(run.path), appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
         record = run.continue_with(
             make_record(
                 manifest=_manifest_entry(manifest, facts),
-                shard_items=_shard_items(shard_items, facts.rows),
+                shard_items=_shard_items(shard_items, facts.rows, run),
                 ensemble=config,
                 model_hashes={name: None if model is None else model.sha256 for name, model in models.items()},
                 settings=settings,
@@ -138,24 +148,39 @@ def prepare(
     return Prepared(run, WorkerSpec(str(run.path), record, _paths(models)))
 
 
+def _forget_errors(shards: list[Shard], sink: Sink) -> None:
+    for shard in shards:
+        if sink.done(shard) and sink.summary(shard).error:
+            sink.forget(shard)
+
+
 def _run(shards: list[Shard], prepared: Prepared, workers: int | None, progress: SweepProgress) -> None:
     sink = prepared.sink
     remove_leftovers(sink.run)
     waiting = [shard for shard in shards if not sink.done(shard)]
     total = sum(map(len, shards))
     progress.start(total, total - sum(map(len, waiting)))
-    run_shards(waiting, prepared.spec, workers, progress.advance)
+    try:
+        run_shards(waiting, prepared.spec, workers, progress.advance)
+    except KeyboardInterrupt:
+        done = sum(len(shard) for shard in shards if sink.done(shard))
+        raise KeyboardInterrupt(
+            f"{done:,} of {total:,} items are done and kept; the same command goes on from there "
+            f"(images of unfinished shards, of {len(shards[0]):,} items, are looked at again)"
+        ) from None
 
 
-def _shard_items(asked: int | None, rows: int) -> int:
-    if asked is not None and asked < 1:
-        raise UsageError(f"shard_items = {asked}: must be at least 1")
+def _shard_items(asked: int | None, rows: int, run: RunFolder) -> int:
+    """The size asked for; else that of the RUN, when there is one; else the default."""
+    if asked is None and run.record_path.exists():
+        asked = run.read()["shard_items"]
     return asked or default_shard_items(rows)
 
 
 def _manifest_entry(manifest: str | Path | pa.Table, facts: ManifestFacts) -> dict[str, object]:
     source = "(table)" if isinstance(manifest, pa.Table) else str(manifest)
-    return {"source": source, "image_root": manifest_root(manifest), "rows": facts.rows, "sha256": facts.sha256}
+    root = (manifest_root(manifest) or str(Path.cwd())) if facts.relative else None
+    return {"source": source, "image_root": root, "rows": facts.rows, "sha256": facts.sha256}
 
 
 def _paths(models: dict[str, ModelFile | None]) -> dict[str, str | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -64,7 +63,6 @@ class Worker:
 
 def main() -> None:
     """Serve shards until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     send = _sender()
     try:
         _limit_threads()

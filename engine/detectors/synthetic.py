@@ -39,7 +39,8 @@ class Synthetic:
             left, top = x * (SIDE - 128), y * (SIDE - 128)
             boxes = np.stack([left, top, left + 8 + 120 * w, top + 8 + 120 * h], axis=-1).astype(np.float32)
             scores = (options.floor + (1 - options.floor) * score).astype(np.float32)
-        batch.sizes[items] = SIDE
+        unseen = items[batch.sizes[items, 0] == 0]  # no other detector has looked at the image
+        batch.sizes[unseen] = SIDE
         return RawBoxes(
             segment=segment.reshape(-1),
             boxes=boxes.reshape(-1, 4),

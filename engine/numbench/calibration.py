@@ -99,8 +99,10 @@ def labelled_proposals(
     for row in proposals.to_pylist():
         if row["status"] == OK:
             true = truth.get(row["item_id"], nothing)
-            confidences.append(np.array(row["confidence"], np.float32))
-            labels.append(label_proposals(row["box"], confidences[-1], row["target"], true.boxes, true.target))
+            kept = np.array(row.get("kept") or [True] * len(row["confidence"]), np.bool_)
+            confidences.append(np.array(row["confidence"], np.float32)[kept])
+            boxes, target = np.reshape(row["box"], (-1, 4))[kept], np.array(row["target"], np.int64)[kept]
+            labels.append(label_proposals(boxes, confidences[-1], target, true.boxes, true.target))
     return np.concatenate(confidences), np.concatenate(labels)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallymill.engine.batch import ItemBatch
@@ -116,7 +117,7 @@ def score_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePla
     status = np.where(failed, ERROR, np.where(uncovered, UNCOVERED, SCORED))
     columns = {
         **_described(batch.rows),
-        "image_hash": pa.array(batch.hashes, pa.string()),
+        "image_hash": pc.coalesce(*(found.image_hash for found in proposals)),
         "targets": _target_rows(batch, result.soft_count, result.hard_count, counts.covering, no_count),
         "cw_nps": pa.array(result.cw_nps, pa.float64(), mask=no_score),
         "b_nps": pa.array(result.b_nps, pa.float64(), mask=no_score),

@@ -5,6 +5,7 @@ Exit codes: 0 done; 3 done, but some items failed; 2 wrong use; 1 anything else.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import sys
@@ -17,6 +18,7 @@ import cyclopts
 from cyclopts import App, Parameter
 
 import tallymill
+from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import TallymillError, UsageError
 from tallymill.exporters import hub
@@ -36,7 +38,11 @@ app = App(
 models = App(name="models", help="The shipped models: list them, fetch them.")
 app.command(models)
 
-Set = Annotated[tuple[str, ...], Parameter(name="--set", negative=(), help="NAME=VALUE: change a setting; repeatable.")]
+_NAMES = ", ".join(field.name for field in dataclasses.fields(Settings))
+Set = Annotated[
+    tuple[str, ...],
+    Parameter(name="--set", negative=(), show_default=False, help=f"NAME=VALUE, repeatable: change one of {_NAMES}."),
+]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
 Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu) or a TOML file.")]
 Device = Annotated[str, Parameter(help="auto or cpu.")]
@@ -78,23 +84,24 @@ def demo(
 
 
 @models.command(name="list")
-def models_list(*, as_json: Json = False) -> int:
-    """List the shipped models and where they are cached."""
+def models_list(*, categories: Annotated[bool, Parameter(negative=())] = False, as_json: Json = False) -> int:
+    """List the shipped models and where they are cached.
+
+    Parameters
+    ----------
+    categories
+        List instead the categories that they know, with the other names that are understood.
+    """
+    if categories:
+        if as_json:
+            _print_json({"categories": COCO_80, "synonyms": COCO_SYNONYMS})
+        else:
+            console.show_categories()
+        return DONE
     found = hub.list_models()
     if as_json:
-        _print_json(
-            [
-                {
-                    "name": m.name,
-                    "package": m.package,
-                    "version": m.version,
-                    "licence": m.licence,
-                    "size": m.size,
-                    "path": None if m.path is None else str(m.path),
-                }
-                for m in found
-            ]
-        )
+        paths = [None if model.path is None else str(model.path) for model in found]
+        _print_json([{**dataclasses.asdict(model), "path": path} for model, path in zip(found, paths, strict=True)])
     else:
         console.show_models(found)
     return DONE
@@ -166,6 +173,7 @@ def sweep(
     part: str | None = None,
     shard_items: int | None = None,
     keep_suppressed: Annotated[bool, Parameter(negative=())] = False,
+    retry_errors: Annotated[bool, Parameter(negative=())] = False,
     settings: Set = (),
     as_json: Json = False,
 ) -> int:
@@ -186,11 +194,14 @@ def sweep(
     workers
         Processes; by default one for each processor.
     part
-        i/n: every n-th shard beginning with the i-th, for a job array.
+        i/n: the i-th of n shares, for a job array. A RUN is cut into shards of consecutive images; a share is every
+        n-th of them.
     shard_items
-        Items a shard; by default from the manifest's length.
+        Images a shard, which is kept whole or not at all; by default 16 to 4,096, a 256th of the manifest.
     keep_suppressed
         Store the boxes that NMS suppressed too.
+    retry_errors
+        Do shards that have failed items anew, for faults that can pass.
     """
     with console.Bar(show=not as_json) as bar:
         summary = tallymill.sweep(
@@ -206,6 +217,7 @@ def sweep(
             part=None if part is None else _part(part),
             shard_items=shard_items,
             keep_suppressed=keep_suppressed,
+            retry_errors=retry_errors,
             progress=bar,
         )
     return _show(summary, as_json)
@@ -217,7 +229,8 @@ def rescore(
     *,
     out: Path,
     tau: Annotated[
-        tuple[str, ...], Parameter(negative=(), help="DETECTOR=VALUE: another temperature; repeatable.")
+        tuple[str, ...],
+        Parameter(negative=(), show_default=False, help="DETECTOR=VALUE, repeatable: a temperature."),
     ] = (),
     schedule: str | None = None,
     ensemble: str | None = None,
@@ -248,8 +261,10 @@ def dump(
     run: Path,
     *,
     out: Path,
-    form: Annotated[str, Parameter(name="--format", help="parquet or coco.")] = "parquet",
-    detector: Annotated[tuple[str, ...], Parameter(negative=(), help="Only this detector; repeatable.")] = (),
+    form: Annotated[str | None, Parameter(name="--format", help="parquet or coco; else by the file's name.")] = None,
+    detector: Annotated[
+        tuple[str, ...], Parameter(negative=(), show_default=False, help="Only this one; repeatable.")
+    ] = (),
     as_json: Json = False,
 ) -> int:
     """Write every stored proposal, raw and calibrated, for an audit.
@@ -297,7 +312,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         code = app(argv, exit_on_error=False, print_error=False, result_action="return_value")
         return code if isinstance(code, int) else DONE
     except cyclopts.CycloptsError as exc:
-        console.show_error(UsageError(" ".join(str(exc).split()), hint="tallymill --help tells the flags"))
+        command = " ".join(("tallymill", *(exc.command_chain or ())))
+        console.show_error(UsageError(" ".join(str(exc).split()), hint=f"{command} --help tells what it takes"))
         return USAGE
     except TallymillError as exc:
         console.show_error(exc)
@@ -305,8 +321,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     except OSError as exc:  # a disk that is full, a folder that may not be written
         console.show_error(TallymillError(str(exc)))
         return FAILED
-    except KeyboardInterrupt:
-        console.err.print("stopped; the same command continues where it was")
+    except KeyboardInterrupt as exc:
+        console.err.print(f"stopped: {exc}" if exc.args else "stopped", soft_wrap=True)
         return FAILED
 
 

@@ -16,6 +16,10 @@ class TallymillError(Exception):
         self.hint = hint
         self.retryable = retryable
 
+    def __str__(self) -> str:
+        """The message and, on a line of its own, what to do."""
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
     def __reduce__(self) -> tuple[object, ...]:
         # The default reduction drops keyword arguments, and these errors cross process boundaries.
         return _rebuild, (type(self), self.message, self.hint, self.retryable)
