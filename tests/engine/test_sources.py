@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import io
 import os
+import random
 import sys
 import tarfile
 import threading
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallymill.engine import sources_containers
+from tallymill.engine import sources_containers, sources_members
 from tallymill.engine.images import decode
 from tallymill.engine.sources import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
@@ -251,6 +252,63 @@ def test_a_tar_that_is_cut_short_gives_what_lies_before_the_cut(reader, tmp_path
         reader.read("a.tgz#29.png")
 
 
+NOISE = {f"{n:03}.png": random.Random(n).randbytes(20_000) for n in range(120)}
+
+
+def read_all(reader, archive, members, opened=1):
+    """Which members come back, and what is said of the others; the archive is opened and indexed once."""
+    indexed = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = sources_members.TarMembers._index
+        patch.setattr(sources_members.TarMembers, "_index", lambda self: indexed.append(self) or real(self))
+        found = reader.read_many([f"{archive}#{name}" for name in members])
+    assert len(indexed) == opened
+    good = [name for name, data in zip(members, found, strict=True) if isinstance(data, bytes)]
+    assert all(data == members[name] for name, data in zip(members, found, strict=True) if isinstance(data, bytes))
+    return good, [str(data) for data in found if not isinstance(data, bytes)]
+
+
+@pytest.mark.parametrize("mode", ["w:bz2", "w:gz", "w:xz"])
+@pytest.mark.parametrize("damage", ["cut", "zeros"])
+def test_a_damaged_compressed_tar_is_indexed_once_and_gives_what_is_before_the_damage(reader, tmp_path, mode, damage):
+    data = bytearray(tar_bytes(NOISE, mode))
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    else:
+        data[len(data) // 2 : len(data) // 2 + 5000] = bytes(5000)
+    name = f"a.tar.{mode[2:]}"
+    (tmp_path / name).write_bytes(data)
+    good, reasons = read_all(reader, name, NOISE)
+    assert 10 < len(good) < 70
+    assert good == list(NOISE)[: len(good)]
+    assert all("damaged" in reason for reason in reasons)
+    assert "not found: no member" in reasons[-1]
+    # Out of order, after an error: the stream starts anew.
+    assert reader.read(f"{name}#{good[-1]}") == NOISE[good[-1]]
+    assert reader.read(f"{name}#{good[0]}") == NOISE[good[0]]
+
+
+def test_a_header_that_is_damaged_is_not_the_end_of_a_tar(reader, tmp_path):
+    data = bytearray(tar_bytes(NOISE))
+    at = data.index(b"050.png")
+    data[at : at + 100] = b"x" * 100
+    (tmp_path / "a.tar").write_bytes(data)
+    good, reasons = read_all(reader, "a.tar", NOISE)
+    assert good == list(NOISE)[:50]
+    assert all(f"damaged or of an unsupported kind (no header at byte {at})" in reason for reason in reasons)
+    (tmp_path / "b.tar").write_bytes(tar_bytes(NOISE).rstrip(b"\0"))  # some writers leave out the end
+    assert len(read_all(reader, "b.tar", dict(list(NOISE.items())[:-1]))[0]) == len(NOISE) - 1
+
+
+def test_a_file_system_that_fails_while_a_tar_is_indexed_is_no_damage(reader, tmp_path, monkeypatch):
+    (tmp_path / "a.tar").write_bytes(tar_bytes(PICTURES))
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "next", lambda _self: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        with pytest.raises(ImageError, match="Input/output error"):
+            reader.read("a.tar#29.png")
+    assert reader.read("a.tar#29.png") == PICTURES["29.png"]
+
+
 @pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.zip", "a.parquet"])
 @pytest.mark.parametrize("content", [b"", b"<html>not an archive</html>" * 50])
 def test_no_archive_at_all(reader, tmp_path, name, content):
@@ -267,12 +325,13 @@ def test_a_folder_named_like_an_archive(reader, tmp_path):
         reader.read("a.tar#x.png")
 
 
-def test_a_damaged_member_and_a_folder_of_a_zip(reader, tmp_path):
+def test_a_damaged_member_and_a_folder_of_a_zip(reader, tmp_path, monkeypatch):
     data = bytearray(zip_bytes({"d/": b"", "x.png": os.urandom(5000), "y.png": b"y"}))
     data[2000] ^= 255
     (tmp_path / "a.zip").write_bytes(data)
     with pytest.raises(ImageError, match="damaged"):
         reader.read("a.zip#x.png")
+    monkeypatch.setattr(zipfile, "ZipFile", None)  # it stays open
     assert reader.read("a.zip#y.png") == b"y"
     for name in ("d", "d/"):
         with pytest.raises(ImageError, match="is a folder"):
@@ -344,6 +403,54 @@ def test_rows_that_are_not_there(reader, tmp_path, key, reason):
     with pytest.raises(ImageError) as caught:
         reader.read(f"p.parquet#{key}")
     assert reason in str(caught.value)
+
+
+def test_whatever_is_wrong_with_a_parquet_file_the_only_error_is_an_image_error(reader, tmp_path):
+    write_parquet(tmp_path / "p.parquet", [bytes([n]) * 50 for n in range(10)])
+    whole, errors = (tmp_path / "p.parquet").read_bytes(), 0
+    for seed in range(300):
+        random_ = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(3):
+            data[random_.randrange(len(data))] ^= random_.randrange(1, 256)
+        (tmp_path / f"{seed}.parquet").write_bytes(data)
+        found = reader.read_many([f"{seed}.parquet#row={row}" for row in (0, 5, 9)])
+        errors += sum(isinstance(value, ImageError) for value in found)
+    assert errors > 300
+
+
+class Table:
+    """What pyarrow makes of a damaged file: an error, or fewer rows than declared."""
+
+    def __init__(self, outcome):
+        self.outcome = outcome
+
+    def column(self, _name):
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (IndexError("index out of bounds"), "damaged or of an unsupported kind (index out of bounds)"),
+        (pa.chunked_array([[b"a", b"b"]]), "damaged (row group 1 has 2 rows, not 4)"),
+        (pa.chunked_array([[b"a"] * 5]), "damaged (row group 1 has 5 rows, not 4)"),
+    ],
+)
+def test_a_row_group_that_is_not_as_declared_is_read_once(reader, tmp_path, monkeypatch, outcome, reason):
+    write_parquet(tmp_path / "p.parquet", [bytes([n]) for n in range(10)])
+    groups, real = [], pq.ParquetFile.read_row_group
+    monkeypatch.setattr(
+        pq.ParquetFile,
+        "read_row_group",
+        lambda *a, **k: groups.append(a[1]) or (Table(outcome) if a[1] == 1 else real(*a, **k)),
+    )
+    found = reader.read_many([f"p.parquet#row={n}" for n in range(10)])
+    assert [reason in str(value) for value in found[4:8]] == [True] * 4
+    assert found[:4] + found[8:] == [bytes([n]) for n in (0, 1, 2, 3, 8, 9)]
+    assert groups == [0, 1, 2]
 
 
 def test_two_columns_of_bytes_and_none_named_image(reader, tmp_path):
