@@ -77,6 +77,7 @@ def demo(
         return _code(result.summary)
     for table in demo_tables(result):
         console.out.print(table)
+    console.out.print(console.DEMO_NOTES, markup=False, soft_wrap=True)
     for picture in result.pictures:
         console.out.print(f"picture: {picture}", markup=False)
     console.out.print(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}", markup=False)
