@@ -85,10 +85,21 @@ class RemoteFiles:
         return b"".join(chunks)
 
     def _read_store(self, filesystem: Any, url: str) -> bytes:
-        data: bytes = filesystem.cat_file(url)
+        # A file comes whole, so its size is asked for first; without one, no more than the limit is.
+        size = _size(filesystem, url)
+        if size is not None:
+            self._check_size(size)
+            data: bytes = filesystem.cat_file(url)
+            self._check_size(len(data))
+            return data
+        data = filesystem.cat_file(url, start=0, end=self._max_bytes + 1)
         if len(data) > self._max_bytes:
-            raise ImageError(f"{len(data)} bytes, above the limit of {self._max_bytes}")
+            raise ImageError(f"more than the limit of {self._max_bytes} bytes")
         return data
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise ImageError(f"{size} bytes, above the limit of {self._max_bytes}")
 
     def _filesystem(self, url: str) -> Any:
         scheme = url.partition("://")[0].lower()
@@ -123,6 +134,15 @@ def _connect(scheme: str, timeout: float) -> Any:
 
 def _is_http(url: str) -> bool:
     return url.lower().startswith(("http://", "https://"))
+
+
+def _size(filesystem: Any, url: str) -> int | None:
+    """The size of a file in bytes, or None where the store does not tell."""
+    try:
+        size = filesystem.info(url).get("size")
+    except NotImplementedError:
+        return None
+    return None if size is None else int(size)
 
 
 def _translated(action: Callable[[], T]) -> T:

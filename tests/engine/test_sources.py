@@ -660,6 +660,46 @@ def test_stores_of_fsspec(reader):
         store.rm("/bucket", recursive=True)
 
 
+class Sized(fsspec.AbstractFileSystem):
+    """A store of one file, that tells its size or does not; ``asked`` is what was read of it."""
+
+    protocol = "sized"
+    content, size, asked = b"0123456789", 10, []
+
+    def info(self, path, **_):
+        if self.size is NotImplementedError:
+            raise NotImplementedError
+        return {"name": path, "type": "file", "size": self.size}
+
+    def cat_file(self, _path, start=None, end=None, **_):
+        self.asked.append((start, end))
+        return self.content[start:end]
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "asked", "reason"),
+    [
+        (10, 9, [], "10 bytes, above the limit of 9"),
+        (10, 10, [(None, None)], None),
+        (3, 9, [(None, None)], "10 bytes, above the limit of 9"),  # it grew meanwhile
+        (None, 9, [(0, 10)], "more than the limit of 9 bytes"),
+        (None, 10, [(0, 11)], None),
+        (NotImplementedError, 9, [(0, 10)], "more than the limit of 9 bytes"),
+    ],
+)
+def test_a_store_is_asked_for_the_size_before_the_file(monkeypatch, size, limit, asked, reason):
+    fsspec.register_implementation("sized", Sized, clobber=True)
+    monkeypatch.setattr(Sized, "size", size)
+    monkeypatch.setattr(Sized, "asked", [])
+    with ImageReader(None, max_bytes=limit, sleep=lambda _: None) as reader:
+        if reason is None:
+            assert reader.read("sized://bucket/x.jpg") == Sized.content
+        else:
+            with pytest.raises(ImageError, match=reason):
+                reader.read("sized://bucket/x.jpg")
+    assert Sized.asked == asked
+
+
 class Refusing(fsspec.AbstractFileSystem):
     """A store whose library has errors of its own."""
 
