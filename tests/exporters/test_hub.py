@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -373,6 +374,28 @@ def test_a_process_killed_in_the_middle_leaves_no_half_model(package, recipes, c
         hub.path("tiny", recipes=recipes)
     (model,) = hub.get("tiny", source=package, recipes=recipes)
     onnx.checker.check_model(onnx.load(model))
+    assert not leftovers(cache)
+
+
+def test_only_what_processes_of_this_machine_that_are_gone_left_is_removed(package, recipes, cache):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(timeout=60)
+    host = socket.gethostname()
+    kept = [
+        f".tiny-{host}-{os.getpid()}-abc",
+        f".tiny-{host}-1-abc",
+        f".tiny-other-{host}x-{gone.pid}-abc",
+        ".tiny-abc",
+    ]
+    kept += [f"tiny-{host}-{gone.pid}-abc", f".tiny-{host}-x-abc"]
+    for name in [*kept, f".tiny-{host}-{gone.pid}-abc", f".tiny-nano-{host}-{gone.pid}-a_c"]:
+        (cache / "models" / name / "entry").mkdir(parents=True)
+    for _ in range(2):  # also where nothing has to be fetched
+        (model,) = hub.get("tiny", source=package, recipes=recipes)
+        assert {path.name for path in (cache / "models").iterdir()} == {*kept, model.parent.name}
+        (cache / "models" / f".tiny-{host}-{gone.pid}-abc").mkdir()
+    hub.get("tiny", recipes=recipes)
+    assert {path.name for path in (cache / "models").iterdir()} == {*kept, model.parent.name}
 
 
 def test_two_processes_at_once_make_one_entry(package, recipes, cache, tmp_path):
