@@ -18,12 +18,9 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import cv2
 import numpy as np
-import simplejpeg
-from numpy.typing import NDArray
 from PIL import Image
 from PIL.AvifImagePlugin import AvifImageFile
 from PIL.BmpImagePlugin import BmpImageFile
@@ -34,9 +31,9 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from tallymill.engine import jpeg
+from tallymill.engine.jpeg import RGB, exif_orientation
 from tallymill.errors import ImageError
-
-RGB = NDArray[np.uint8]
 
 MAX_PIXELS = 178_000_000
 
@@ -57,7 +54,6 @@ _DECODER_ERRORS = (
     zlib.error,
 )
 
-_ORIENTATION_TAG = 0x0112
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 
@@ -161,96 +157,13 @@ def _check_size(width: int, height: int, max_pixels: int) -> None:
 # JPEG
 
 
-@dataclass(slots=True)
-class _JpegHeader:
-    width: int = 0
-    height: int = 0
-    components: int = 0
-    orientation: int = 1
-    profile: bool = False  # an ICC profile is present
-    scan: int = 0  # where the first scan starts
-
-
 def _decode_jpeg(data: bytes, max_pixels: int) -> RGB:
-    header = _jpeg_header(data)
+    header = jpeg.read_header(data)
     _check_size(header.width, header.height, max_pixels)
-    if header.profile:
-        # libjpeg treats a garbled profile as corrupt data; without it the pixels are the same.
-        data = _without_metadata(data, header.scan)
-    space = "CMYK" if header.components == 4 else "RGB"
-    try:
-        pixels = simplejpeg.decode_jpeg(data, space)
-    except ValueError as error:
-        # simplejpeg reads only the usual chroma subsamplings; libjpeg, by way of Pillow, reads all.
-        if "subsampling" not in str(error):
-            raise
-        bare = io.BytesIO(_without_metadata(data, header.scan))  # Pillow warns about odd EXIF
-        return _upright(_to_rgb(JpegImageFile(bare)), header.orientation)
-    if space == "CMYK":
-        ink = Image.frombytes("CMYK", (header.width, header.height), (~pixels).tobytes())
-        pixels = np.asarray(ink.convert("RGB"))
+    pixels = jpeg.decode(data, header)
+    if pixels is None:  # Pillow reads all subsamplings, but warns about odd EXIF
+        pixels = _to_rgb(JpegImageFile(io.BytesIO(jpeg.without_metadata(data, header.scan))))
     return _upright(pixels, header.orientation)
-
-
-def _jpeg_header(data: bytes) -> _JpegHeader:
-    header = _JpegHeader()
-    for marker, start, end in _jpeg_segments(data):
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            header.height, header.width, header.components = struct.unpack_from(">xHHB", data, start)
-        elif marker == 0xE1 and data[start : start + 6] == b"Exif\0\0":
-            header.orientation = _exif_orientation(data[start:end])
-        elif marker == 0xE2 and data[start : start + 12] == b"ICC_PROFILE\0":
-            header.profile = True
-        elif marker == 0xDA:
-            header.scan = start - 4
-            return header
-    raise ImageError("the file is cut short (no pixels after the JPEG header)")
-
-
-def _jpeg_segments(data: bytes) -> list[tuple[int, int, int]]:
-    """Marker, start and end of the payload of each segment up to the first scan."""
-    segments = []
-    at = 2
-    while at + 4 <= len(data):
-        if data[at] != 0xFF:
-            raise ImageError(f"the file is corrupt (no JPEG marker at byte {at})")
-        marker = data[at + 1]
-        if marker == 0xFF or marker == 0x01 or 0xD0 <= marker <= 0xD7:  # a fill byte, or a marker without payload
-            at += 1 if marker == 0xFF else 2
-            continue
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-        segments.append((marker, at + 4, end))
-        if marker in (0xD9, 0xDA):
-            break
-        at = end
-    return segments
-
-
-def _without_metadata(data: bytes, scan: int) -> bytes:
-    """The same file without comments and application segments, but for those that say how colours are stored."""
-    kept = [data[:2]]
-    for marker, start, end in _jpeg_segments(data)[:-1]:
-        if marker in (0xE0, 0xEE) or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
-            kept.append(data[start - 4 : end])
-    return b"".join([*kept, data[scan:]])
-
-
-def _exif_orientation(exif: bytes) -> int:
-    """The orientation (1 to 8) that an EXIF block states; 1 where it states none or makes no sense."""
-    tiff = exif.removeprefix(b"Exif\0\0")
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None or len(tiff) < 8:
-        return 1
-    (ifd,) = struct.unpack_from(order + "I", tiff, 4)
-    if ifd + 2 > len(tiff):
-        return 1
-    (entries,) = struct.unpack_from(order + "H", tiff, ifd)
-    for at in range(ifd + 2, min(ifd + 2 + 12 * entries, len(tiff) - 11), 12):
-        tag, kind = struct.unpack_from(order + "HH", tiff, at)
-        if tag == _ORIENTATION_TAG:
-            (value,) = struct.unpack_from(order + ("I" if kind == 4 else "H"), tiff, at + 8)
-            return value if 1 <= value <= 8 else 1
-    return 1
 
 
 def _upright(pixels: RGB, orientation: int) -> RGB:
@@ -279,7 +192,7 @@ def _decode_png(data: bytes, max_pixels: int) -> RGB:
             width, height = struct.unpack_from(">II", data, at + 8)
             _check_size(width, height, max_pixels)
         elif kind == b"eXIf":
-            orientation = _exif_orientation(data[at + 8 : end - 4])
+            orientation = exif_orientation(data[at + 8 : end - 4])
         if kind in _PIXEL_CHUNKS:
             if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
                 raise ImageError(f"the file is corrupt (checksum of the PNG chunk at byte {at})")
@@ -302,7 +215,7 @@ def _decode_by(kind: type[ImageFile], data: bytes, max_pixels: int) -> RGB:
         _check_size(width, height, max_pixels)
         # Pillow turns a TIFF upright itself, and its AVIF class states the container's rotation as EXIF.
         exif = b"" if kind is TiffImageFile else image.info.get("exif", b"")
-        return _upright(_to_rgb(image), _exif_orientation(exif))
+        return _upright(_to_rgb(image), exif_orientation(exif))
 
 
 @contextmanager
