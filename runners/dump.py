@@ -51,6 +51,8 @@ def dump(run: str | Path | Run, out: str | Path, *, form: str | None = None, det
     ``score`` (raw), and beside the standard the calibrated confidence, the detector and whether NMS kept the box.
     """
     source = run if isinstance(run, Run) else Run(run)
+    if Path(out).is_dir():
+        raise UsageError(f"--out {out} is a folder; it names the file to write")
     form = form or next((name for name, suffix in FORMATS.items() if Path(out).suffix == suffix), None)
     if form is None:
         raise UsageError(f"--out {out}: neither .parquet nor .json", hint="say which with --format parquet or coco")
@@ -60,8 +62,6 @@ def dump(run: str | Path | Run, out: str | Path, *, form: str | None = None, det
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
     rows = _rows(source, detectors or source.detectors)
-    if Path(out).is_dir():
-        raise UsageError(f"--out {out} is a folder; it names the file to write")
     with appearing(Path(out)) as path:
         return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
 

@@ -51,7 +51,8 @@ def rescore(
     remove_leftovers(target.path)
     plan, sink = plan_of(record), Sink(target.path, stamps_of(record))
     for shard in source.shards:
-        if not sink.done(shard):
+        # What failed may have been tried again by the sweep since.
+        if not sink.done(shard) or sink.summary(shard).error:
             _rescore_shard(source, shard, plan, sink)
     return summarise(target)
 
@@ -95,7 +96,7 @@ def _record(
         schedule = load_function(schedule)
     record = {
         **before,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
         "ensemble": {
             "name": config.name,
             "detectors": [{**by_name[d.name], "tau": float(d.tau)} for d in config.detectors],

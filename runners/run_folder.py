@@ -243,4 +243,5 @@ def _digest(value: Any) -> str:
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
+    # Two paths that are cut can look the same.
+    return text if len(text) <= 60 or isinstance(value, str) else text[:57] + "..."

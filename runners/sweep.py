@@ -142,7 +142,7 @@ def prepare(
                 settings=settings,
                 plan=plan,
                 keep_suppressed=keep_suppressed,
-                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
             )
         )
     return Prepared(run, WorkerSpec(str(run.path), record, _paths(models)))
