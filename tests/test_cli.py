@@ -46,7 +46,7 @@ def call(capsys):
 
 
 SYNTHETIC = ("--ensemble", "synthetic")
-ONE = (*SYNTHETIC, "--workers", 1)
+ONE = (*SYNTHETIC, "--workers", 0)
 
 
 def test_a_sweep_without_failures_ends_with_0(call, good, tmp_path):
@@ -61,7 +61,7 @@ def test_a_sweep_without_failures_ends_with_0(call, good, tmp_path):
 def test_a_sweep_with_failures_ends_with_3_and_says_why(call, manifest, tmp_path):
     code, out, _ = call("sweep", manifest, "--out", tmp_path / "RUN", *ONE)
     assert code == 3
-    assert "1 x targets: requested count 0 outside 1..100" in out
+    assert "1 x targets: requested count 0 outside 1..100 (first: i7)" in out
 
 
 def test_json_is_all_that_is_printed(call, manifest, tmp_path):
@@ -91,6 +91,18 @@ def test_every_option_of_a_sweep_arrives(call, good, tmp_path):
     assert set(tallymill.load(tmp_path / "RUN").scores["system"].to_pylist()) == {"me"}
 
 
+def test_errors_are_tried_again_when_asked(call, tmp_path):
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "m.jsonl").write_text('{"image": "a.png", "targets": {"cat": 0}}\n')
+    run = tmp_path / "RUN"
+    sweep = ("sweep", tmp_path / "m.jsonl", "--out", run, *ONE)
+    assert call(*sweep)[0] == 3
+    assert "continuing: 1 of 1 items were done before" in call(*sweep)[2]
+    code, _, err = call(*sweep, "--retry-errors")
+    assert code == 3
+    assert "continuing" not in err
+
+
 def test_prompts_from_a_file(call, tmp_path):
     (tmp_path / "prompts.jsonl").write_text('{"prompt_id": "p1", "targets": {"cat": 4}, "layout": "grid"}\n')
     (tmp_path / "m.jsonl").write_text('{"image": "a.jpg", "prompt_id": "p1"}\n')
@@ -110,7 +122,7 @@ def test_prompts_from_a_file(call, tmp_path):
         (["sweep", "m.jsonl"], "--out"),
         (["sweep", "m.jsonl", "--out", "RUN", "--nothing"], "--nothing"),
         (["sweep", "m.jsonl", "--out", "RUN", "--workers", "many"], "many"),
-        (["sweep", "m.jsonl", "--out", "RUN", "--workers", "0"], "workers = 0"),
+        (["sweep", "m.jsonl", "--out", "RUN", "--workers=-1"], "workers = -1"),
         (["sweep", "m.jsonl", "--out", "RUN", "--workers"], "--workers"),
         (["sweep", "m.jsonl", "--out", "RUN", "--set", "floor"], "--set floor: not a setting"),
         (["sweep", "m.jsonl", "--out", "RUN", "--set", "floor=2"], "floor=2"),
@@ -123,6 +135,7 @@ def test_prompts_from_a_file(call, tmp_path):
         (["sweep", "m.jsonl", "--out", "RUN", "--part=-1/3"], "--part -1/3"),
         (["sweep", "m.jsonl", "--out", "RUN", "--shard-items", "0"], "shard_items = 0"),
         (["sweep", "m.jsonl", "--out", "RUN", "--device", "cuda:0"], "cuda:0"),
+        (["sweep", "m.jsonl", "--out", "RUN", "--prompt", "some cats"], "'some cats'"),
         (["sweep", "m.jsonl", "--out", "RUN", "--ensemble", "no-such"], "no-such"),
         (["score", "--prompt", "3 cats"], "no image given"),
         (["score", "x.jpg"], "prompt"),
@@ -137,8 +150,9 @@ def test_prompts_from_a_file(call, tmp_path):
         (["rescore", "RUN", "--out", "RUN2", "--set", "floor=0.2"], "floor = 0.2"),
         (["rescore", "RUN", "--out", "RUN"], "is the RUN itself"),
         (["dump", "RUN", "--out", "x", "--format", "csv"], "--format csv"),
-        (["dump", "RUN", "--out", "x", "--detector", "nobody"], "nobody"),
+        (["dump", "RUN", "--out", "x.json", "--detector", "nobody"], "nobody"),
         (["dump", "RUN", "--out", "RUN"], "--out RUN is a folder"),
+        (["dump", "RUN", "--out", "x"], "--out x: neither .parquet nor .json"),
         (["bench", "nothing"], "no benchmark 'nothing'"),
         (["models", "nothing"], "nothing"),
     ],
@@ -147,7 +161,7 @@ def test_wrong_use_ends_with_2_and_a_line_or_two(arguments, named, call, good, t
     monkeypatch.chdir(tmp_path)
     good.rename("m.jsonl")
     if arguments[0] in ("rescore", "dump"):
-        tallymill.sweep("m.jsonl", "RUN", ensemble="synthetic", workers=1)
+        tallymill.sweep("m.jsonl", "RUN", ensemble="synthetic", workers=0)
     if arguments[0] == "sweep" and "--ensemble" not in arguments:
         arguments = (
             [*arguments, *SYNTHETIC] if arguments[-1] != "--workers" else [*arguments[:4], *SYNTHETIC, "--workers"]
@@ -169,14 +183,14 @@ def test_wrong_use_ends_with_2_and_a_line_or_two(arguments, named, call, good, t
         (["dump", "nothing", "--out", "x"], "nothing is not a RUN"),
         (["models", "get", "nothing"], "nothing"),
         (["rescore", "RUN", "--out", "good.jsonl"], "good.jsonl is a file"),
-        (["dump", "RUN", "--out", "good.jsonl/x"], "good.jsonl"),
+        (["dump", "RUN", "--out", "good.jsonl/x.json"], "good.jsonl"),
         (["sweep", "good.jsonl", "--out", "good.jsonl", *SYNTHETIC], "good.jsonl is a file"),
         (["sweep", "good.jsonl", "--out", "/proc/nowhere", *SYNTHETIC], "/proc/nowhere"),
     ],
 )
 def test_what_cannot_be_done_ends_with_1_and_a_line_or_two(arguments, named, call, good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    tallymill.sweep(good, "RUN", ensemble="synthetic", workers=1)
+    tallymill.sweep(good, "RUN", ensemble="synthetic", workers=0)
     code, out, err = call(*arguments)
     assert (code, out) == (1, "")
     assert named in err
@@ -289,14 +303,15 @@ def test_help_and_version(call):
     assert (code, out.strip()) == (0, tallymill.__version__)
 
 
-def test_an_interrupt_ends_with_1_and_a_message(call, good, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("told", "line"), [((), "stopped"), (("3 of 19 are done",), "stopped: 3 of 19 are done")])
+def test_an_interrupt_ends_with_1_and_a_message(told, line, call, good, tmp_path, monkeypatch):
     def interrupted(*_args, **_options):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*told)
 
     monkeypatch.setattr(tallymill, "sweep", interrupted, raising=False)
     code, out, err = call("sweep", good, "--out", tmp_path / "RUN", *ONE)
     assert (code, out) == (1, "")
-    assert err.strip().splitlines()[-1] == "stopped; the same command continues where it was"
+    assert err.strip().splitlines()[-1] == line
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,23 @@ def test_results_do_not_depend_on_the_size_of_a_batch(size, tmp_path, monkeypatc
     assert run(pipe_of(tmp_path, WindowProposer(Bright())), table) == whole
 
 
+@pytest.mark.parametrize(("held", "at_once"), [(1, 1), (1, 3), (150, 4), (200, 2)])
+def test_a_batch_of_large_files_is_split(held, at_once, tmp_path, monkeypatch):
+    table = rows(tmp_path, 20)
+    (tmp_path / "4.png").unlink()
+    (tmp_path / "9.png").write_bytes(b"")
+    whole = run(pipe_of(tmp_path, WindowProposer(Bright())), table)
+    sizes = [path.stat().st_size for path in tmp_path.glob("*.png")]
+    monkeypatch.setattr(module, "BATCH_BYTES", held)
+    monkeypatch.setattr(module, "READ_AT_ONCE", at_once)
+    assert run(pipe_of(tmp_path, WindowProposer(Bright())), table) == whole
+    batches = list(pipe_of(tmp_path, WindowProposer(Bright())).read([table], ["bright"]))
+    assert sum(map(len, batches)) == 20
+    assert len(batches) > 3
+    for batch in batches:
+        assert sum(len(content or b"") for content in batch.contents) < held + at_once * max(sizes)
+
+
 @pytest.mark.parametrize("size", [1, 7, 1024])
 def test_nor_do_those_of_detectors_without_pixels(size, tmp_path, monkeypatch):
     table = rows(tmp_path, 20)
@@ -126,7 +143,7 @@ def test_a_bad_image_costs_its_own_row_only(tmp_path):
     proposals, scores = run(pipe_of(tmp_path, WindowProposer(Bright())), table)
     assert [row["status"] for row in scores] == ["scored", "error", "scored", "error", "scored"]
     assert "cut short" in scores[1]["error"]
-    assert scores[3]["error"] == "image: 3.png: not found"
+    assert scores[3]["error"] == "image: not found"  # the row names the image
     assert scores[1]["image_hash"] is not None
     assert scores[3]["image_hash"] is None
     assert [(row["status"], row["width"], row["height"]) for row in proposals["bright"]] == [
@@ -172,11 +189,33 @@ def test_only_the_named_detectors_run_and_others_need_no_pixels(tmp_path):
     table = rows(tmp_path, 3)
     (tmp_path / "1.png").write_bytes(b"broken since")
     pipe = pipe_of(tmp_path, WindowProposer(Bright()), Synthetic("a"))
+    pipe.reader.read_many = pytest.fail
     [batch] = pipe.read([table], ["a"])
     assert list(pipe.detect(batch, ["a"])) == ["a"]
     assert batch.contents == [None] * 3
-    assert all(batch.hashes)  # bytes are read for the record, but not decoded
+    assert batch.hashes == [None] * 3  # nothing is read again, not even for its hash
     assert batch.errors == [None] * 3
+
+
+@pytest.mark.parametrize("image_first", [True, False])
+def test_a_detector_without_pixels_leaves_the_size_that_another_found(image_first, tmp_path):
+    table = rows(tmp_path, 3)
+    (tmp_path / "1.png").write_bytes(b"broken")
+    proposers = [WindowProposer(Bright()), Synthetic("a")]
+    proposals, _ = run(pipe_of(tmp_path, *(proposers if image_first else proposers[::-1])), table)
+    for name in ("bright", "a"):
+        assert [(row["width"], row["height"]) for row in proposals[name]] == [(12, 8), (None, None), (12, 10)]
+
+
+def test_proposals_carry_the_hash_of_what_was_looked_at(tmp_path):
+    table = rows(tmp_path, 3)
+    (tmp_path / "1.png").unlink()
+    proposals, scores = run(pipe_of(tmp_path, Synthetic("a"), WindowProposer(Bright())), table)
+    hashes = [row["image_hash"] for row in proposals["bright"]]
+    assert [value is None for value in hashes] == [False, True, False]
+    assert [row["image_hash"] for row in scores] == hashes
+    alone, _ = run(pipe_of(tmp_path, Synthetic("a")), table)
+    assert [row["image_hash"] for row in alone["a"]] == [None] * 3
 
 
 def test_files_are_let_go_one_by_one_as_they_are_looked_at(tmp_path):

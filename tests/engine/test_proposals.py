@@ -12,6 +12,7 @@ def proposals(with_kept):
     """Three items: two targets and three boxes; an error without a size; one target without boxes."""
     return Proposals(
         item_id=pa.array(["a", "b", "ç"]),
+        image_hash=pa.array(["h0", "h1", None]),
         sizes=np.array([[20, 40], [0, 0], [7, 9]], np.int32),
         errors=[None, "image: cut short", None],
         saturated=np.array([True, False, False]),
@@ -35,7 +36,7 @@ def same(a, b):
         if isinstance(one, np.ndarray):
             assert one.dtype == other.dtype, field.name
             assert np.array_equal(one, other), field.name
-        elif field.name == "item_id":
+        elif field.name in ("item_id", "image_hash"):
             assert one.to_pylist() == other.to_pylist()
         else:
             assert (None if one is None else list(one)) == (None if other is None else list(other)), field.name
@@ -62,6 +63,7 @@ def test_rows_say_what_the_fields_say():
     first, second, third = proposals(True).to_arrow().to_pylist()
     assert (first["width"], first["height"], first["status"], first["error"]) == (40, 20, "ok", None)
     assert first["kept"] == [True, False, True]
+    assert [row["image_hash"] for row in (first, second, third)] == ["h0", "h1", None]
     assert first["box"][1] == [float(np.float32(v) / np.float32(3)) for v in (4, 5, 6, 7)]
     assert (second["width"], second["height"], second["status"]) == (None, None, "error")
     assert second["error"] == "image: cut short"
@@ -89,6 +91,7 @@ def test_nothing_at_all():
 def test_survivors_are_what_nms_retained():
     found = proposals(True).survivors()
     assert found.kept is None
+    assert found.image_hash.to_pylist() == ["h0", "h1", None]
     assert found.offsets.tolist() == [0, 2, 2, 3]
     assert found.target.tolist() == [0, 1, 0]
     assert found.confidence.tolist() == np.array([0.9, 0.05, 0.7], np.float32).tolist()

@@ -200,9 +200,11 @@ def test_windows_are_run_in_groups_with_the_same_result():
 def test_items_with_errors_are_not_looked_at_and_keep_them():
     batch = items(["cat"], ["cat"])
     batch.errors[0], batch.contents[0] = "image: cut short", None
+    batch.hashes = ["h0", None]
     detector = Scripted(lambda *_: found(FAR_APART, [0.9] * 3, [0] * 3))
     proposals = detect(detector, batch)
     assert proposals.errors == ["image: cut short", None]
+    assert proposals.image_hash.to_pylist() == ["h0", None]
     assert proposals.offsets.tolist() == [0, 0, 3]
     assert len(detector.asked) == 1
 

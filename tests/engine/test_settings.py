@@ -20,6 +20,10 @@ from tallymill.errors import UsageError
         ({"nms_iou": 1.5}, "nms_iou=1.5"),
         ({"nms_iou": float("nan")}, "nms_iou=nan"),
         ({"nms_iou": [0.5]}, "nms_iou=[0.5]"),
+        ({"window_edge": -1}, "window_edge=-1"),
+        ({"window_edge": float("inf")}, "window_edge=inf"),
+        ({"window_edge": float("nan")}, "window_edge=nan"),
+        ({"window_edge": None}, "window_edge=None"),
         ({"slices": (1,)}, "slices=[1]"),
         ({"slices": (2, 17)}, "slices=[2, 17]"),
         ({"slices": 2}, "slices=2"),
@@ -40,7 +44,7 @@ def test_every_fault_names_the_setting_and_the_value(values, named):
 
 
 @pytest.mark.parametrize(
-    "values", [{"floor": 0.5}, {"nms_iou": 0}, {"nms_iou": 1}, {"slices": ()}, {"slices": (2, 16)}]
+    "values", [{"floor": 0.5}, {"nms_iou": 0}, {"nms_iou": 1}, {"slices": ()}, {"slices": (2, 16)}, {"window_edge": 0}]
 )
 def test_the_ends_of_each_range_are_allowed(values):
     assert Settings(**values)
@@ -48,8 +52,8 @@ def test_the_ends_of_each_range_are_allowed(values):
 
 def test_one_value_has_one_form():
     """Stamps in part files are digests of the JSON form, so 1 and 1.0 must not differ."""
-    loose = Settings(nms_iou=1, slices=[2, 3])
-    strict = Settings(nms_iou=1.0, slices=(2, 3))
+    loose = Settings(nms_iou=1, slices=[2, 3], window_edge=2)
+    strict = Settings(nms_iou=1.0, slices=(2, 3), window_edge=2.0)
     assert loose == strict
     assert hash(loose) == hash(strict)
     assert json.dumps(loose.as_dict()) == json.dumps(strict.as_dict())
@@ -118,10 +122,10 @@ def test_an_override_that_makes_no_sense_is_named(override, named):
 def test_an_unknown_setting_is_answered_with_those_there_are():
     with pytest.raises(UsageError) as caught:
         with_overrides(Settings(), ["flor=0.1"])
-    for name in ("floor", "nms_iou", "slices", "coverage", "max_pixels"):
+    for name in ("floor", "nms_iou", "slices", "window_edge", "coverage", "max_pixels"):
         assert name in caught.value.hint
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(0.1, 0.4, (2, 3), "all", 1000), Settings(slices=())])
+@pytest.mark.parametrize("settings", [Settings(), Settings(0.1, 0.4, (2, 3), 2.5, "all", 1000), Settings(slices=())])
 def test_settings_survive_json(settings):
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings

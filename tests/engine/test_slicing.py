@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tallymill.engine.slicing import Window, inside, windows
 
 
-def kept(box, window, height, width):
-    return bool(inside(np.array([box], np.float32), window, height, width)[0])
+def kept(box, window, height, width, edge=1.0):
+    return bool(inside(np.array([box], np.float32), window, height, width, edge)[0])
 
 
 def test_two_and_three_give_the_whole_image_and_thirteen_windows():
@@ -55,6 +55,16 @@ def test_a_box_within_a_pixel_of_an_inner_edge_is_dropped(edge):
         assert kept(box, INNER, 100, 100) is stays, (edge, distance)
 
 
+@pytest.mark.parametrize(
+    ("edge", "distance", "stays"), [(0.0, 0.0, False), (0.0, 0.5, True), (4.0, 4.0, False), (4.0, 4.5, True)]
+)
+@pytest.mark.parametrize("side", range(4))
+def test_the_width_of_the_edge_is_a_setting(side, edge, distance, stays):
+    box = [8.0, 8.0, 32.0, 32.0]
+    box[side] = distance if side < 2 else 40.0 - distance
+    assert kept(box, INNER, 100, 100, edge) is stays
+
+
 def test_a_box_at_the_images_own_edge_stays():
     touching = [0.0, 0.0, 40.0, 40.0]
     assert not kept(touching, INNER, 100, 100)
@@ -87,4 +97,4 @@ def test_an_object_on_the_seam_is_whole_in_some_window():
 
 
 def test_no_boxes():
-    assert inside(np.zeros((0, 4), np.float32), INNER, 100, 100).shape == (0,)
+    assert inside(np.zeros((0, 4), np.float32), INNER, 100, 100, 1.0).shape == (0,)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tallymill.engine.numbench.calibration import Calibration, Truth
 from tallymill.engine.numbench.draw import PALETTE
-from tallymill.engine.proposals import SCHEMA
+from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import RunError, UsageError
 from tallymill.runners import demo
 from tallymill.runners.demo import CountRow, DemoResult, Fit
@@ -124,6 +124,13 @@ def test_only_boxes_that_count_are_drawn() -> None:
     assert demo.counted("nanodet", table, score, 3.0).boxes.tolist() == [FAR, A]
 
 
+def test_suppressed_boxes_are_not_drawn() -> None:
+    score = scored("a", "1-25", "grid", [("cat", 2, 1.0)], 0.5, 0.5)
+    row = proposal_row("a", [0, 0, 0], [0.9, 0.8, 0.6], [A, B, FAR], kept=[True, False, True])
+    table = pa.Table.from_pylist([row], schema=SCHEMA_WITH_SUPPRESSED)
+    assert demo.counted("nanodet", table, score, 1.0).boxes.tolist() == [A]
+
+
 class FakeRun:
     """What ``draw_pictures`` reads of a Run."""
 
@@ -153,7 +160,10 @@ def test_pictures_are_drawn_of_scored_images_only(tmp_path: Path) -> None:
 
 def test_the_caption_says_what_was_asked_and_counted() -> None:
     score = scored("a", "1-25", "grid", [("cat", 11, 10.33), ("cup", 9, 9.0)], 0.97, 0.9)
-    assert demo.caption(score) == "11 x cat (counted 10.3), 9 x cup (counted 9.0), grid: cw-NPS 0.97"
+    assert (
+        demo.caption(score)
+        == "11 x cat (counted 10.3), 9 x cup (counted 9.0), grid: cw-NPS 0.97; drawn: boxes that count"
+    )
 
 
 def test_truth_is_read_by_item(tmp_path: Path) -> None:
@@ -227,7 +237,7 @@ def test_too_few_or_too_many_images_are_refused(tmp_path: Path, images: int) -> 
 
 def test_the_whole_demo_runs_and_continues(tmp_path: Path) -> None:
     said: list[str] = []
-    first = demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=1, tell=said.append)
+    first = demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=0, tell=said.append)
     assert (first.summary.items, first.summary.scored) == (6, 6)
     assert sum(row.images for row in first.rows) == 6
     assert [(r.count_range, r.layout) for r in first.rows] == [(r.count_range, r.layout) for r in first.rescored]
@@ -238,10 +248,10 @@ def test_the_whole_demo_runs_and_continues(tmp_path: Path) -> None:
     assert all(path.is_file() for path in first.pictures)
     assert json.loads((tmp_path / "demo.json").read_text())["run"]["scored"] == 6
     assert len(said) == 4
-    assert demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=1) == first
+    assert demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=0) == first
 
 
 def test_another_seed_does_not_continue_a_demo(tmp_path: Path) -> None:
-    demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=1)
-    with pytest.raises(RunError, match="other settings"):
-        demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=1, seed=1)
+    demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=0)
+    with pytest.raises(RunError, match="made otherwise"):
+        demo.run_demo(tmp_path, ensemble="synthetic", images=4, workers=0, seed=1)

@@ -17,8 +17,8 @@ def run(tmp_path_factory, manifest_file, ensemble_file):
     folder = tmp_path_factory.mktemp("run")
     manifest = manifest_file(folder / "m.jsonl", 60)
     ensemble = ensemble_file(folder / "e.toml", *NAMES, taus=(1.15, 1.42, 0.93))
-    tallymill.sweep(manifest, folder / "RUN", ensemble=ensemble, workers=1)
-    tallymill.sweep(manifest, folder / "ALL", ensemble=ensemble, workers=1, keep_suppressed=True)
+    tallymill.sweep(manifest, folder / "RUN", ensemble=ensemble, workers=0)
+    tallymill.sweep(manifest, folder / "ALL", ensemble=ensemble, workers=0, keep_suppressed=True)
     return folder / "RUN"
 
 
@@ -103,18 +103,36 @@ def test_a_rescored_run_is_dumped_with_its_own_temperatures(run, tmp_path):
 
 
 def test_shards_that_were_not_done_are_left_out(run, tmp_path):
-    tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=1, part=(1, 2))
+    tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=0, part=(1, 2))
     tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet")
     assert len(set(pq.read_table(tmp_path / "d.parquet")["item_id"].to_pylist())) == 32
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"form": "csv"}, "--format csv"), ({"detectors": ["nobody"]}, "no detector 'nobody'")],
+    [
+        ({"form": "csv"}, "--format csv"),
+        ({"form": "coco", "detectors": ["nobody"]}, "no detector 'nobody'"),
+        ({}, r"/d: neither \.parquet nor \.json"),
+    ],
 )
 def test_what_cannot_be_dumped(options, named, run, tmp_path):
     with pytest.raises(UsageError, match=named):
         tallymill.dump(run, tmp_path / "d", **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "form"), [("d.parquet", "parquet"), ("d.json", "coco")])
+def test_the_form_follows_from_the_name_of_the_file(name, form, run, tmp_path):
+    tallymill.dump(run, tmp_path / name)
+    tallymill.dump(run, tmp_path / "named", form=form)
+    assert (tmp_path / name).read_bytes() == (tmp_path / "named").read_bytes()
+
+
+@pytest.mark.parametrize("form", [None, "coco"])
+def test_a_folder_is_not_written_to(form, run, tmp_path):
+    with pytest.raises(UsageError, match="is a folder; it names the file to write"):
+        tallymill.dump(run, tmp_path, form=form)
     assert not list(tmp_path.iterdir())
 
 

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from tallymill.runners.files import appearing, write_json
+from tallymill.runners.files import appearing, create_json, made_for, write_json
 
 
 def test_a_file_appears_whole_when_the_block_ends(tmp_path):
@@ -54,3 +54,37 @@ def test_json_is_written_whole(tmp_path):
         write_json(tmp_path / "a.json", {"set": {1}})
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"näme": [1, None]}
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_json_is_created_once(tmp_path):
+    path = tmp_path / "new" / "a.json"
+    assert create_json(path, {"mine": 1})
+    assert not create_json(path, {"yours": 2})
+    assert json.loads(path.read_text()) == {"mine": 1}
+    with pytest.raises(TypeError):
+        create_json(tmp_path / "new" / "b.json", {"set": {1}})
+    assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize(("before", "inside", "after"), [(False, [], False), (True, [], True), (False, ["a"], True)])
+def test_a_folder_that_was_made_for_nothing_goes_again(before, inside, after, tmp_path):
+    folder = tmp_path / "folder"
+    if before:
+        folder.mkdir()
+
+    def fail():
+        with made_for(folder):
+            folder.mkdir(exist_ok=True)
+            for name in inside:
+                (folder / name).write_text("")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert folder.exists() is after
+
+
+def test_a_folder_that_something_came_of_stays(tmp_path):
+    with made_for(tmp_path / "folder"):
+        (tmp_path / "folder").mkdir()
+    assert (tmp_path / "folder").is_dir()

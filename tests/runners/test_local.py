@@ -19,7 +19,7 @@ def prepared(folder, manifest_file, n=64):
     return prepare(manifest_file(folder / "m.jsonl", n), folder / "RUN", ensemble="synthetic")
 
 
-@pytest.mark.parametrize("workers", [1, 2, 9])
+@pytest.mark.parametrize("workers", [0, 1, 9])
 def test_every_shard_has_a_summary_whatever_the_number_of_workers(workers, tmp_path, manifest_file):
     job = prepared(tmp_path, manifest_file)
     told = []
@@ -30,18 +30,43 @@ def test_every_shard_has_a_summary_whatever_the_number_of_workers(workers, tmp_p
     assert len(summaries) == 4
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [0, 3])
 def test_no_shards_no_work(workers, tmp_path, manifest_file):
     job = prepared(tmp_path, manifest_file)
     assert run_shards([], job.spec, workers, lambda *_: None) == []
 
 
 def test_the_number_of_workers():
-    assert require_workers(None) == default_workers() == len(os.sched_getaffinity(0))
+    assert require_workers(None) == default_workers()
+    assert 1 <= default_workers() <= len(os.sched_getaffinity(0))
     assert require_workers(3) == 3
-    for bad in (0, -1):
-        with pytest.raises(UsageError, match=f"workers = {bad}"):
-            require_workers(bad)
+    assert require_workers(0) == 0
+    with pytest.raises(UsageError, match="workers = -1"):
+        require_workers(-1)
+
+
+@pytest.mark.parametrize(
+    ("quota", "workers"),
+    [
+        ("max 100000", 8),
+        ("400000 100000", 4),
+        ("250000 100000", 2),
+        ("50000 100000", 1),
+        ("1600000 100000", 8),
+        ("", 8),
+        (None, 8),
+    ],
+)
+def test_there_are_no_more_workers_than_the_control_group_lets_run(quota, workers, monkeypatch):
+    def read_text(path, *_args):
+        assert str(path) == "/sys/fs/cgroup/cpu.max"
+        if quota is None:
+            raise FileNotFoundError
+        return f"{quota}\n"
+
+    monkeypatch.setattr(local.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(local.Path, "read_text", read_text)
+    assert default_workers() == workers
 
 
 def test_no_more_workers_than_shards(tmp_path, manifest_file, monkeypatch):
@@ -56,6 +81,66 @@ def test_no_more_workers_than_shards(tmp_path, manifest_file, monkeypatch):
     monkeypatch.setattr(local.subprocess, "Popen", counted)
     run_shards(job.shards()[:2], job.spec, 8, lambda *_: None)
     assert len(started) == 2
+
+
+def test_no_workers_means_this_process(tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+    monkeypatch.setattr(local.subprocess, "Popen", pytest.fail)
+    assert len(run_shards(job.shards(), job.spec, 0, lambda *_: None)) == 4
+
+
+DIES_ON_SHARD_1 = """
+import os, signal
+from tallymill.runners import worker
+score = worker.Worker.score
+def score_or_die(self, shard, report):
+    if shard.index == 1:
+        report(7, 0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return score(self, shard, report)
+worker.Worker.score = score_or_die
+worker.main()
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shard_that_kills_its_workers_leaves_the_others_done(workers, tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+    told = []
+    monkeypatch.setattr(local, "_CHILD", DIES_ON_SHARD_1)
+    with pytest.raises(RunError) as caught:
+        run_shards(job.shards(), job.spec, workers, lambda *counts: told.append(counts))
+    assert "died 2 times on 1 of 4 shards" in caught.value.message
+    assert "rows 16 to 31 (exit status -9)" in caught.value.message
+    assert "fewer --workers" in caught.value.hint
+    assert [job.sink.done(shard) for shard in job.shards()] == [True, False, True, True]
+    assert [sum(column) for column in zip(*told, strict=True)] == [48, 0]  # what was lost is taken off again
+    monkeypatch.undo()
+    run_shards(job.shards()[1:2], job.spec, workers, lambda *_: None)
+    assert job.sink.done(job.shards()[1])
+
+
+HALF_A_MESSAGE = """
+import os, pathlib, signal, sys
+if pathlib.Path({flag!r}).exists():
+    from tallymill.runners.worker import main
+    main()
+else:
+    pathlib.Path({flag!r}).touch()
+    sys.stdin.readline(), sys.stdin.readline()
+    print('{{"items": 3, "failed": 0}}', '{{"items": 2, "fai', sep=chr(10), end="", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_message_is_replaced(tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+    told = []
+    monkeypatch.setattr(local, "_CHILD", HALF_A_MESSAGE.format(flag=str(tmp_path / "flag")))
+    summaries = run_shards(job.shards(), job.spec, 1, lambda *counts: told.append(counts))
+    assert sum(summary.scored for summary in summaries) == 64
+    assert [sum(column) for column in zip(*told, strict=True)] == [64, 0]
+    assert (3, 0) in told
 
 
 def test_an_error_in_a_worker_is_raised_here_with_its_kind_and_hint():
@@ -73,7 +158,7 @@ def test_an_error_in_a_worker_is_raised_here_with_its_kind_and_hint():
 def test_errors_survive_pickling(kind):
     error = pickle.loads(pickle.dumps(kind("what", hint="do this", retryable=True)))
     assert type(error) is kind
-    assert (error.message, error.hint, error.retryable, str(error)) == ("what", "do this", True, "what")
+    assert (error.message, error.hint, error.retryable, str(error)) == ("what", "do this", True, "what\n  do this")
 
 
 def test_an_extra_that_is_missing_in_the_workers_is_told_with_its_hint(tmp_path, image_folder, image_ensemble_file):

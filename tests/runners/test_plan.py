@@ -77,3 +77,20 @@ def test_a_manifest_without_rows(tmp_path):
     (tmp_path / "m.jsonl").write_text("")
     with pytest.raises(ManifestError, match=r"m\.jsonl"):
         lay_out(tmp_path / "m.jsonl", ManifestOptions(), tmp_path / "items.arrow")
+
+
+@pytest.mark.parametrize(
+    ("images", "relative"),
+    [
+        (["a.jpg"], True),
+        (["/data/a.jpg"], False),
+        (["https://host/a.jpg", "s3://bucket/b.jpg", "/data/c.jpg"], False),
+        (["/data/a.jpg", "b.jpg", "/data/c.jpg"], True),
+        (["folder/a.jpg"], True),
+        (["/data/a.jpg"] * (BLOCK_ROWS + 3) + ["b.jpg"], True),
+    ],
+)
+def test_whether_images_start_from_the_manifests_folder(images, relative, tmp_path):
+    rows = [{"item_id": f"i{k}", "image": image, "targets": "cat=1"} for k, image in enumerate(images)]
+    facts = lay_out(pa.Table.from_pylist(rows), ManifestOptions(), tmp_path / "items.arrow")
+    assert facts.relative is relative

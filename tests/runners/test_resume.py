@@ -7,10 +7,12 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -25,7 +27,7 @@ SHARD, ITEMS, MANY = 12, 120, 960
 
 def made(folder, manifest_file, items):
     manifest = manifest_file(folder / "m.jsonl", items)
-    tallymill.sweep(manifest, folder / "RUN", ensemble="synthetic", workers=1, shard_items=SHARD)
+    tallymill.sweep(manifest, folder / "RUN", ensemble="synthetic", workers=0, shard_items=SHARD)
     return manifest, folder / "RUN"
 
 
@@ -49,7 +51,7 @@ def copy(plain, tmp_path):
 
 
 def go_on(manifest, run, **options):
-    return tallymill.sweep(manifest, run, **{"ensemble": "synthetic", "workers": 1, "shard_items": SHARD, **options})
+    return tallymill.sweep(manifest, run, **{"ensemble": "synthetic", "workers": 0, "shard_items": SHARD, **options})
 
 
 def leftovers(run):
@@ -161,9 +163,10 @@ def test_an_interrupted_sweep_says_so_and_goes_on(number, long, contents, comman
         os.kill(process.pid, number)
     code, errors = end(process)
     assert code == 1, errors
-    assert errors.strip() == "stopped; the same command continues where it was"
-    assert not leftovers(run)
     done = len(list((run / "scores").glob("part-*")))
+    assert errors.startswith(f"stopped: {done * SHARD} of {MANY} items are done and kept; the same command goes on")
+    assert len(errors.splitlines()) == 1
+    assert not leftovers(run)
     assert 3 <= done < MANY // SHARD
     assert go_on(manifest, run).complete
     assert contents(run) == contents(expected)
@@ -180,7 +183,7 @@ def test_an_interrupt_in_the_only_process_leaves_whole_files(reports, plain, con
                 raise KeyboardInterrupt
 
     run = tmp_path / "RUN"
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=rf"^\d+ of {ITEMS} items are done and kept"):
         go_on(plain[0], run, progress=Impatient())
     assert not leftovers(run)
     assert len(list((run / "scores").glob("part-*"))) < ITEMS // SHARD
@@ -189,7 +192,7 @@ def test_an_interrupt_in_the_only_process_leaves_whole_files(reports, plain, con
     assert contents(run) == contents(plain[1])
 
 
-def test_a_worker_that_dies_twice_on_a_shard_ends_the_sweep_with_a_hint(plain, tmp_path, monkeypatch):
+def test_workers_that_die_on_every_shard_end_the_sweep_with_a_hint(plain, tmp_path, monkeypatch):
     from tallymill.runners import local
 
     # Each child is killed as soon as it is started: what a machine without memory does.
@@ -201,7 +204,9 @@ def test_a_worker_that_dies_twice_on_a_shard_ends_the_sweep_with_a_hint(plain, t
         return child
 
     monkeypatch.setattr(local.subprocess, "Popen", doomed)
-    with pytest.raises(RunError, match=r"died 2 times on shard \d+ \(exit status -9\)") as caught:
+    with pytest.raises(
+        RunError, match=r"died 2 times on 10 of 10 shards; .*: rows 0 to 11 \(exit status -9\)"
+    ) as caught:
         go_on(plain[0], tmp_path / "RUN", workers=2)
     assert "fewer --workers" in caught.value.hint
     assert not leftovers(tmp_path / "RUN")
@@ -241,6 +246,21 @@ def test_a_part_that_rotted_is_told_and_rewritten(plain, contents, copy, tmp_pat
     assert contents(copy) == contents(plain[1])
 
 
+def test_scores_that_rotted_are_named(plain, contents, copy):
+    part = copy / "scores" / "part-00004.parquet"
+    data = bytearray(part.read_bytes())
+    footer = 8 + int.from_bytes(data[-8:-4], "little")
+    data[4:-footer] = bytes(len(data) - footer - 4)
+    part.write_bytes(data)
+    for look in (lambda: tallymill.load(copy).scores, lambda: go_on(plain[0], copy)):
+        with pytest.raises(RunError, match=r"RUN/scores/part-00004\.parquet is damaged") as caught:
+            look()
+        assert "remove it" in caught.value.hint
+    part.unlink()
+    go_on(plain[0], copy)
+    assert contents(copy) == contents(plain[1])
+
+
 def test_scores_that_are_gone_are_made_from_the_proposals(plain, contents, times, copy):
     shutil.rmtree(copy / "scores")
     before = {name: when for name, when in times(copy).items() if name.startswith("proposals/")}
@@ -265,12 +285,12 @@ def test_parts_of_another_run_are_not_taken_over(plain, contents, tmp_path, copy
         ({"settings": Settings(floor=0.1)}, ["settings.floor: 0.05 in the RUN, 0.1 now"]),
         ({"settings": Settings(nms_iou=0.4)}, ["settings.nms_iou: 0.5 in the RUN, 0.4 now"]),
         ({"settings": Settings(slices=(2,))}, ["settings.slices: [] in the RUN, [2] now"]),
+        ({"settings": Settings(window_edge=2)}, ["settings.window_edge: 1.0 in the RUN, 2.0 now"]),
         ({"settings": Settings(coverage="all")}, ['settings.coverage: "covered" in the RUN, "all" now']),
         ({"settings": Settings(floor=0.1, nms_iou=0.4)}, ["settings.floor: ", "settings.nms_iou: "]),
         ({"shard_items": 13}, ["shard_items: 12 in the RUN, 13 now"]),
-        ({"shard_items": None}, ["shard_items: 12 in the RUN, 16 now"]),
         ({"keep_suppressed": True}, ["keep_suppressed: false in the RUN, true now"]),
-        ({"system": "mine"}, ["manifest.sha256: "]),
+        ({"system": "mine"}, ["manifest.sha256 (what the manifest's rows say, or the prompts given with them): "]),
     ],
 )
 def test_other_settings_are_refused_with_their_names(options, named, plain, times, copy):
@@ -286,11 +306,17 @@ def test_other_settings_are_refused_with_their_names(options, named, plain, time
     assert not leftovers(copy)
 
 
+def test_the_size_of_a_shard_need_not_be_told_again(plain, times, copy):
+    before = times(copy)
+    assert go_on(plain[0], copy, shard_items=None).complete
+    assert times(copy) == before
+
+
 def test_another_manifest_is_refused(copy, tmp_path, manifest_file):
     with pytest.raises(RunError) as caught:
         go_on(manifest_file(tmp_path / "m.jsonl", ITEMS + 1), copy)
     assert f"manifest.rows: {ITEMS} in the RUN, {ITEMS + 1} now" in caught.value.message
-    assert "manifest.sha256: " in caught.value.message
+    assert "\n  manifest.sha256 (" in caught.value.message
 
 
 def test_another_temperature_is_refused(plain, copy, ensemble_file, tmp_path):
@@ -306,7 +332,7 @@ def test_a_detector_that_was_removed_is_refused(plain, copy, ensemble_file, tmp_
 
 def test_a_folder_with_parts_but_no_record(plain, copy):
     (copy / "run.json").unlink()
-    with pytest.raises(RunError, match=r"holds parts but no run\.json"):
+    with pytest.raises(RunError, match=r"is not empty \(.*\) and is not a RUN"):
         go_on(plain[0], copy)
 
 
@@ -365,17 +391,17 @@ def test_the_record_remembers_when_it_was_made(plain, copy):
 def test_an_image_that_changed_before_a_detector_was_added_is_an_error_row(tmp_path, image_folder, image_ensemble_file):
     images, run = image_folder(tmp_path / "images", 20), tmp_path / "RUN"
     one, two = (image_ensemble_file(tmp_path / f"{n}.toml", *names) for n, names in ((1, ["x"]), (2, ["x", "y"])))
-    tallymill.sweep(images, run, ensemble=one, workers=1)
+    tallymill.sweep(images, run, ensemble=one, workers=0)
     Image.fromarray(np.full((30, 40, 3), 77, np.uint8)).save(images / "5.png")
     (images / "6.png").unlink()
-    summary = tallymill.sweep(images, run, ensemble=two, workers=1)
+    summary = tallymill.sweep(images, run, ensemble=two, workers=0)
     assert (summary.scored, summary.error) == (18, 2)
     rows = {row["item_id"]: row for row in tallymill.load(run).scores.to_pylist()}
     assert rows["5.png"]["error"] == "image: the file changed since the other detectors of this RUN looked at it"
-    assert rows["6.png"]["error"] == "image: 6.png: not found"
+    assert rows["6.png"]["error"] == "image: not found"
     assert rows["5.png"]["cw_nps"] is None
     image_folder(tmp_path / "fresh", 20)
-    tallymill.sweep(tmp_path / "fresh", tmp_path / "FRESH", ensemble=two, workers=1)
+    tallymill.sweep(tmp_path / "fresh", tmp_path / "FRESH", ensemble=two, workers=0)
     fresh = {row["item_id"]: row for row in tallymill.load(tmp_path / "FRESH").scores.to_pylist()}
     assert [name for name in rows if rows[name] != fresh[name]] == ["5.png", "6.png"]
 
@@ -383,21 +409,162 @@ def test_an_image_that_changed_before_a_detector_was_added_is_an_error_row(tmp_p
 def test_scores_alone_are_made_again_without_decoding(tmp_path, image_folder, image_ensemble_file, contents):
     images, run = image_folder(tmp_path / "images", 20), tmp_path / "RUN"
     ensemble = image_ensemble_file(tmp_path / "e.toml", "x")
-    tallymill.sweep(images, run, ensemble=ensemble, workers=1)
+    tallymill.sweep(images, run, ensemble=ensemble, workers=0)
     before = contents(run)
     shutil.rmtree(run / "scores")
-    summary = tallymill.sweep(images, run, ensemble=ensemble, workers=1)
+    summary = tallymill.sweep(images, run, ensemble=ensemble, workers=0)
     assert contents(run) == before
     assert summary.stage_seconds.get("model", 0.0) == 0.0
+
+
+def test_scores_made_again_carry_the_hash_of_the_image_that_was_seen(
+    tmp_path, image_folder, image_ensemble_file, contents
+):
+    images, run = image_folder(tmp_path / "images", 20), tmp_path / "RUN"
+    ensemble = image_ensemble_file(tmp_path / "e.toml", "x", "y")
+    tallymill.sweep(images, run, ensemble=ensemble, workers=0)
+    before = contents(run)
+    Image.fromarray(np.full((30, 40, 3), 77, np.uint8)).save(images / "5.png")
+    (images / "6.png").unlink()
+    shutil.rmtree(run / "scores")
+    summary = tallymill.sweep(images, run, ensemble=ensemble, workers=0)
+    assert summary.scored == 20
+    assert contents(run) == before
+    assert all(row["image_hash"] for row in tallymill.load(run).scores.to_pylist())
+
+
+def test_images_of_another_folder_are_refused(tmp_path, image_folder, image_ensemble_file, times):
+    """Their manifests say the same, but the images are others."""
+    run, ensemble = tmp_path / "RUN", image_ensemble_file(tmp_path / "e.toml", "x")
+    for name in ("one", "other"):
+        image_folder(tmp_path / name, 3)
+    tallymill.sweep(tmp_path / "one", run, ensemble=ensemble, workers=0)
+    before = times(run)
+    with pytest.raises(RunError) as caught:
+        tallymill.sweep(tmp_path / "other", run, ensemble=ensemble, workers=0)
+    differences = caught.value.message.splitlines()[1:]
+    assert len(differences) == 1
+    assert differences[0].startswith("  manifest.image_root (the folder that image references start from): ")
+    assert f'"{tmp_path / "one"}" in the RUN, "{tmp_path / "other"}" now' in differences[0]
+    assert times(run) == before
+
+
+def test_a_manifest_of_absolute_references_can_lie_anywhere(tmp_path, image_folder, image_ensemble_file, times):
+    images, run = image_folder(tmp_path / "images", 3), tmp_path / "RUN"
+    ensemble = image_ensemble_file(tmp_path / "e.toml", "x")
+    rows = [{"item_id": f"i{k}", "image": f"{images}/{k}.png", "targets": {"cat": 1}} for k in range(3)]
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tallymill.sweep(tmp_path / "here" / "m.jsonl", run, ensemble=ensemble, workers=0)
+    before = times(run)
+    assert tallymill.sweep(tmp_path / "there" / "m.jsonl", run, ensemble=ensemble, workers=0).scored == 3
+    assert times(run) == before
+    assert json.loads((run / "run.json").read_text())["manifest"]["image_root"] is None
+
+
+def test_relative_references_of_a_table_start_from_the_current_folder(
+    tmp_path, image_folder, image_ensemble_file, monkeypatch
+):
+    run, ensemble = tmp_path / "RUN", image_ensemble_file(tmp_path / "e.toml", "x")
+    for name in ("one", "other"):
+        image_folder(tmp_path / name, 1)
+    table = pa.Table.from_pylist([{"item_id": "a", "image": "0.png", "targets": "cat=1"}])
+    monkeypatch.chdir(tmp_path / "one")
+    assert tallymill.sweep(table, run, ensemble=ensemble, workers=0).scored == 1
+    monkeypatch.chdir(tmp_path / "other")
+    with pytest.raises(RunError, match=r"manifest\.image_root"):
+        tallymill.sweep(table, run, ensemble=ensemble, workers=0)
+
+
+def test_a_model_that_moved_is_the_same_model(tmp_path, image_folder, image_ensemble_file, times):
+    images, run = image_folder(tmp_path / "images", 3), tmp_path / "RUN"
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    tallymill.sweep(images, run, ensemble=image_ensemble_file(tmp_path / "here" / "e.toml", "x", "y"), workers=0)
+    before = times(run)
+    for name in ("e.toml", "x.onnx", "y.onnx"):
+        (tmp_path / "here" / name).rename(tmp_path / "there" / name)
+    assert tallymill.sweep(images, run, ensemble=tmp_path / "there" / "e.toml", workers=0).complete
+    assert times(run) == before
+    part = run / "scores" / "part-00000.parquet"
+    part.unlink()
+    assert tallymill.sweep(images, run, ensemble=tmp_path / "there" / "e.toml", workers=0).complete
+    assert {name for name, when in times(run).items() if before[name] != when} == {"scores/part-00000.parquet"}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_only_shards_with_errors_are_tried_again_and_only_when_asked(
+    workers, tmp_path, image_folder, image_ensemble_file, contents, times
+):
+    images, run = image_folder(tmp_path / "images", 10), tmp_path / "RUN"
+    options = {"ensemble": image_ensemble_file(tmp_path / "e.toml", "x", "y"), "workers": 0, "shard_items": 2}
+    tallymill.sweep(images, tmp_path / "FRESH", **options)
+    (images / "5.png").rename(tmp_path / "5.png")
+    assert tallymill.sweep(images, run, **options).reasons == [("image: not found", 1, "5.png")]
+    (tmp_path / "5.png").rename(images / "5.png")
+    before = times(run)
+    assert tallymill.sweep(images, run, **options).error == 1
+    assert tallymill.sweep(images, run, **options, part=(1, 2), retry_errors=True).error == 0
+    assert contents(run) == contents(tmp_path / "FRESH")
+    changed = {name for name, when in times(run).items() if before[name] != when}
+    parts = [f"{folder}/part-00002.parquet" for folder in ("scores", "proposals/x", "proposals/y")]
+    assert changed == set(parts)
+    after = times(run)
+    assert tallymill.sweep(images, run, **{**options, "workers": workers}, retry_errors=True).error == 0
+    assert times(run) == after
+
+
+# Two jobs that start the same new RUN at the same time
+
+RUNS = 12
+PREPARES = """
+import sys, time
+from pathlib import Path
+from tallymill.engine.settings import Settings
+from tallymill.errors import RunError
+from tallymill.runners.sweep import prepare
+
+folder, mine, other = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+for k in range(int(sys.argv[4])):
+    (folder / f"ready-{k}-{mine}").touch()
+    while not (folder / f"ready-{k}-{other}").exists():
+        time.sleep(0)
+    try:
+        prepare(folder / "m.jsonl", folder / f"RUN-{k}", ensemble="synthetic", settings=Settings(floor=float(mine)))
+        print(k, "won", flush=True)
+    except RunError as exc:
+        assert f"{other} in the RUN, {mine} now" in exc.message, exc.message
+        print(k, "lost", flush=True)
+"""
+
+
+def test_of_two_that_start_a_run_with_other_settings_one_wins(tmp_path, manifest_file):
+    manifest_file(tmp_path / "m.jsonl", 5)
+    racers = {
+        mine: subprocess.Popen(
+            [sys.executable, "-c", PREPARES, str(tmp_path), mine, other, str(RUNS)], stdout=subprocess.PIPE, text=True
+        )
+        for mine, other in (("0.1", "0.2"), ("0.2", "0.1"))
+    }
+    told = {mine: racer.communicate(timeout=60)[0].split()[1::2] for mine, racer in racers.items()}
+    assert [racer.returncode for racer in racers.values()] == [0, 0]
+    for k, pair in enumerate(zip(*told.values(), strict=True)):
+        assert sorted(pair) == ["lost", "won"]
+        run = tmp_path / f"RUN-{k}"
+        record = json.loads((run / "run.json").read_text())
+        assert record["settings"]["floor"] == float(next(mine for mine, results in told.items() if results[k] == "won"))
+        assert sorted(path.name for path in run.iterdir()) == ["items.arrow", "run.json"]
+    assert len(told["0.1"]) == RUNS
 
 
 def test_another_model_under_the_same_name_is_refused(tmp_path, image_folder, image_ensemble_file, model_file):
     images, run = image_folder(tmp_path / "images", 3), tmp_path / "RUN"
     ensemble = image_ensemble_file(tmp_path / "e.toml", "x")
-    tallymill.sweep(images, run, ensemble=ensemble, workers=1)
+    tallymill.sweep(images, run, ensemble=ensemble, workers=0)
     model_file(tmp_path / "x.onnx", seed=99)
     with pytest.raises(RunError, match=r"x\.model_sha256: "):
-        tallymill.sweep(images, run, ensemble=ensemble, workers=1)
+        tallymill.sweep(images, run, ensemble=ensemble, workers=0)
 
 
 def test_leftovers_of_the_living_are_left(tmp_path):

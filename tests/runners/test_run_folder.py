@@ -5,7 +5,9 @@ import pytest
 from tallymill.engine.ensemble import load_ensemble
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError
+from tallymill.runners import run_folder
 from tallymill.runners.build import plan_for
+from tallymill.runners.files import create_json
 from tallymill.runners.run_folder import RunFolder, differences, ensemble_of, make_record, plan_of, stamps_of
 
 
@@ -42,13 +44,18 @@ def test_a_record_describes_the_run_that_made_it():
         (lambda r: r["settings"].update(slices=[2]), True, True),
         (lambda r: r["settings"].update(max_pixels=5), True, True),
         (lambda r: r["settings"].update(coverage="all"), False, True),
+        (lambda r: r["settings"].update(window_edge=2.0), True, True),
         (lambda r: r["manifest"].update(sha256="1" * 64), True, True),
+        (lambda r: r["manifest"].update(image_root="/elsewhere"), True, True),
+        (lambda r: r["manifest"].update(source="n.jsonl"), False, False),
         (lambda r: r.update(shard_items=17), True, True),
         (lambda r: r.update(keep_suppressed=True), True, True),
         (lambda r: r["schedule"].__setitem__(0, 0.6), False, True),
         (lambda r: r["ensemble"]["detectors"][0].update(tau=2.0), False, True),
         (lambda r: r["ensemble"]["detectors"][0].update(model_sha256="e" * 64), True, True),
+        (lambda r: r["ensemble"]["detectors"][0].update(model="/moved/a.onnx"), False, False),
         (lambda r: r["ensemble"]["detectors"].pop(), False, True),
+        (lambda r: r.update(source_created="earlier"), False, True),
         (lambda r: r.update(created="now", versions={}), False, False),
     ],
 )
@@ -62,19 +69,22 @@ def test_stamps_follow_what_shapes_the_numbers(change, proposals, scores):
 
 def test_every_difference_is_told_once():
     before, after = record_of(), copy.deepcopy(record_of(floor=0.2, coverage="all"))
-    after["manifest"].update(rows=11, sha256="1" * 64)
+    after["manifest"].update(rows=11, sha256="1" * 64, image_root="/elsewhere")
+    after["source_created"] = "now"
     after["ensemble"]["detectors"][1]["tau"] = 1.5
     del after["ensemble"]["detectors"][2]
     found = list(differences(before, after))
-    assert [line.partition(":")[0] for line in found] == [
+    assert [line.partition(":")[0].partition(" (")[0] for line in found] == [
         "manifest.sha256",
         "manifest.rows",
+        "manifest.image_root",
         "settings.coverage",
         "settings.floor",
+        "source_created",
         "synthetic-b.tau",
         "ensemble.detectors",
     ]
-    assert all("\n" not in line and len(line) < 200 for line in found)
+    assert all("\n" not in line and len(line) < 250 for line in found)
     assert not list(differences(before, record_of()))
 
 
@@ -97,10 +107,45 @@ def test_a_record_is_written_once_and_read_back(tmp_path):
     assert run.record_path.stat().st_mtime_ns >= times
 
 
-def test_a_folder_with_other_things_in_it_can_become_a_run(tmp_path):
+def test_a_folder_with_other_things_in_it_does_not_become_a_run(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    RunFolder(tmp_path).continue_with(record_of())
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(RunError, match=r"is not empty \(notes\.txt\) and is not a RUN"):
+        RunFolder.to_write(tmp_path)
+
+
+def test_what_a_killed_process_left_does_not_stand_in_the_way(tmp_path):
+    (tmp_path / ".run.json.host-1.tmp").write_text("{")
+    assert RunFolder.to_write(tmp_path).continue_with(record_of()) == record_of()
+
+
+def test_versions_that_went_on_are_told_once_each(tmp_path):
+    run, now = RunFolder(tmp_path), record_of()
+    older = [{**now, "versions": {**now["versions"], "numpy": number}} for number in ("1.0", "1.1", "1.2")]
+    for record in (older[0], older[1], now, older[1], older[2], older[0], now):
+        run.continue_with(record)
+    record = run.read()
+    assert record["versions"]["numpy"] == "1.0"
+    assert record["continued"] == [older[1]["versions"], now["versions"], older[2]["versions"]]
+
+
+@pytest.mark.parametrize("floor", [0.1, 0.2])
+def test_when_another_process_was_first_its_record_stands(floor, tmp_path, monkeypatch):
+    """Between the look whether there is a record and the writing of one, another process writes its own."""
+    others = {**record_of(floor=0.1), "created": "1999-01-01T00:00:00+00:00"}
+
+    def late(path, record):
+        assert create_json(path, others)
+        return create_json(path, record)
+
+    monkeypatch.setattr(run_folder, "create_json", late)
+    run = RunFolder(tmp_path / "RUN")
+    if floor == 0.1:
+        assert run.continue_with(record_of(floor=floor))["created"] == others["created"]
+    else:
+        with pytest.raises(RunError, match=r"settings\.floor: 0\.1 in the RUN, 0\.2 now"):
+            run.continue_with(record_of(floor=floor))
+    assert run.read()["settings"]["floor"] == 0.1
+    assert [path.name for path in run.path.iterdir()] == ["run.json"]
 
 
 def test_a_folder_that_is_no_run(tmp_path):

@@ -36,7 +36,8 @@ def test_a_path_bytes_and_an_array_give_the_same_score(photo, tiny):
     assert by_path.status == "scored"
     assert by_path.image == str(photo)
     assert counts(tallymill.score(str(photo), wanted, ensemble=tiny)) == counts(by_path)
-    for image in (photo.read_bytes(), PIXELS, np.asfortranarray(PIXELS), PIXELS[:, ::-1][:, ::-1]):
+    data = photo.read_bytes()
+    for image in (data, bytearray(data), memoryview(data), PIXELS, np.asfortranarray(PIXELS), PIXELS[:, ::-1][:, ::-1]):
         result = tallymill.score(image, wanted, ensemble=tiny)
         assert counts(result) == counts(by_path)
         assert result.image == "(memory)"
@@ -44,7 +45,7 @@ def test_a_path_bytes_and_an_array_give_the_same_score(photo, tiny):
 
 def test_a_score_is_that_of_a_sweep(tmp_path, image_folder, tiny):
     images = image_folder(tmp_path / "images", 6)
-    tallymill.sweep(images, tmp_path / "RUN", ensemble=tiny, workers=1, settings=Settings(slices=(2,)))
+    tallymill.sweep(images, tmp_path / "RUN", ensemble=tiny, workers=0, settings=Settings(slices=(2,)))
     for row in tallymill.load(tmp_path / "RUN").scores.to_pylist():
         wanted = {t["category"]: t["requested"] for t in row["targets"]}
         result = tallymill.score(images / row["item_id"], wanted, ensemble=tiny, settings=Settings(slices=[2]))

@@ -6,7 +6,9 @@ import pytest
 
 import tallymill
 from tallymill.errors import RunError
-from tallymill.runners.summary import MAX_REASONS
+from tallymill.runners import summary as module
+from tallymill.runners.run_folder import RunFolder
+from tallymill.runners.summary import MAX_REASONS, summarise
 
 
 def table(n, bad):
@@ -19,12 +21,12 @@ def test_every_item_is_counted_once_with_its_reason(tmp_path):
         table(90, lambda k: 0 if k % 10 == 3 else 101 if k % 30 == 4 else 5),
         tmp_path / "RUN",
         ensemble="synthetic",
-        workers=1,
+        workers=0,
     )
     assert (summary.items, summary.done, summary.scored, summary.error, summary.uncovered) == (90, 90, 78, 12, 0)
     assert summary.reasons == [
-        ("targets: requested count 0 outside 1..100", 9),
-        ("targets: requested count 101 outside 1..100", 3),
+        ("targets: requested count 0 outside 1..100", 9, "i3"),
+        ("targets: requested count 101 outside 1..100", 3, "i4"),
     ]
     assert summary.detectors["synthetic-a"]["items"] == 90
     assert summary.detectors["synthetic-a"]["failed"] == 12
@@ -36,17 +38,17 @@ def test_reasons_are_the_commonest(tmp_path):
         table(3 * MAX_REASONS, lambda k: 101 + k // 2 if k % 3 else 0),
         tmp_path / "RUN",
         ensemble="synthetic",
-        workers=1,
+        workers=0,
     )
     assert len(summary.reasons) == MAX_REASONS
-    assert summary.reasons[0] == ("targets: requested count 0 outside 1..100", MAX_REASONS)
+    assert summary.reasons[0] == ("targets: requested count 0 outside 1..100", MAX_REASONS, "i0")
     assert summary.error == 3 * MAX_REASONS
 
 
 def test_the_mean_is_rounded_once(tmp_path):
-    tallymill.sweep(table(200, lambda k: k % 100 + 1), tmp_path / "A", ensemble="synthetic", workers=1)
+    tallymill.sweep(table(200, lambda k: k % 100 + 1), tmp_path / "A", ensemble="synthetic", workers=0)
     small = tallymill.sweep(
-        table(200, lambda k: k % 100 + 1), tmp_path / "B", ensemble="synthetic", workers=1, shard_items=7
+        table(200, lambda k: k % 100 + 1), tmp_path / "B", ensemble="synthetic", workers=0, shard_items=7
     )
     scores = tallymill.load(tmp_path / "A").scores
     assert small.cw_nps == math.fsum(scores["cw_nps"].to_pylist()) / 200
@@ -54,22 +56,22 @@ def test_the_mean_is_rounded_once(tmp_path):
 
 
 def test_nothing_scored_has_no_mean(tmp_path):
-    summary = tallymill.sweep(table(3, lambda _: 0), tmp_path / "RUN", ensemble="synthetic", workers=1)
+    summary = tallymill.sweep(table(3, lambda _: 0), tmp_path / "RUN", ensemble="synthetic", workers=0)
     assert (summary.cw_nps, summary.b_nps, summary.error) == (None, None, 3)
     written = json.loads((tmp_path / "RUN" / "summary.json").read_text())
     assert written["cw_nps"] is None
-    assert written["reasons"] == [["targets: requested count 0 outside 1..100", 3]]
+    assert written["reasons"] == [["targets: requested count 0 outside 1..100", 3, "i0"]]
 
 
 def test_looking_at_a_run_writes_nothing(tmp_path):
-    tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=1)
+    tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=0)
     (tmp_path / "RUN" / "summary.json").unlink()
     assert tallymill.load(tmp_path / "RUN").summary().scored == 3
     assert not (tmp_path / "RUN" / "summary.json").exists()
 
 
 def test_a_run_without_a_finished_shard(tmp_path):
-    summary = tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=1, part=(2, 2))
+    summary = tallymill.sweep(table(3, lambda _: 1), tmp_path / "RUN", ensemble="synthetic", workers=0, part=(2, 2))
     assert (summary.complete, summary.done) == (False, 0)
     run = tallymill.load(tmp_path / "RUN")
     with pytest.raises(RunError, match="no shard is done yet"):
@@ -78,3 +80,28 @@ def test_a_run_without_a_finished_shard(tmp_path):
         run.proposals("synthetic-a")
     with pytest.raises(tallymill.errors.UsageError, match="no detector 'x'"):
         run.proposals("x")
+
+
+def test_of_too_many_reasons_the_first_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_DIFFERENT", 3)
+    summary = tallymill.sweep(table(12, lambda k: 101 + k % 6), tmp_path / "RUN", ensemble="synthetic", workers=0)
+    assert summary.reasons == [(f"targets: requested count {101 + k} outside 1..100", 2, f"i{k}") for k in range(3)]
+    assert summary.error == 12
+
+
+def test_a_summary_put_over_a_newer_one_is_written_again(tmp_path, monkeypatch):
+    """Two jobs share a RUN: while the first writes what it has read, the second finishes the rest."""
+    options = {"ensemble": "synthetic", "workers": 0, "shard_items": 4}
+    tallymill.sweep(table(12, lambda _: 1), tmp_path / "RUN", part=(1, 3), **options)
+    write_json, waiting = module.write_json, [(2, 3), (3, 3)]
+
+    def slow(path, value):
+        if waiting:
+            tallymill.sweep(table(12, lambda _: 1), tmp_path / "RUN", part=waiting.pop(), **options)
+        write_json(path, value)
+
+    monkeypatch.setattr(module, "write_json", slow)
+    summary = summarise(RunFolder(tmp_path / "RUN"))
+    assert not waiting
+    assert (summary.complete, summary.done) == (True, 12)
+    assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["complete"] is True

@@ -17,7 +17,7 @@ from tallymill.engine.numbench.calibration import (
     negative_log_likelihood,
     reliability,
 )
-from tallymill.engine.proposals import SCHEMA
+from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import MissingExtraError, UsageError
 
 
@@ -225,3 +225,18 @@ def test_items_in_error_give_no_labels() -> None:
     table = proposals(proposal_row("a", [0], [0.5], [A], status="error", error="image: cut short"))
     confidence, label = labelled_proposals(table, TRUTH)
     assert (confidence.size, label.size) == (0, 0)
+
+
+def test_suppressed_boxes_give_no_labels() -> None:
+    """A sweep that stores suppressed boxes too is calibrated like one that does not."""
+    rows = [
+        proposal_row("a", [0, 0, 1], [0.75, 0.7, 0.25], [A, A, B], kept=[True, False, True]),
+        proposal_row("b", [0, 0], [0.5, 0.4], [FAR, FAR], kept=[False, False]),
+        proposal_row("no proposals", [], [], [], kept=[]),
+    ]
+    every = pa.Table.from_pylist(rows, schema=SCHEMA_WITH_SUPPRESSED)
+    confidence, label = labelled_proposals(every, TRUTH)
+    assert confidence.tolist() == [0.75, 0.25]
+    assert label.tolist() == [True, True]
+    nothing, _ = labelled_proposals(every.slice(1), TRUTH)
+    assert nothing.size == 0

@@ -24,13 +24,14 @@ def items(*targets, **columns):
     return batch_of(next(read_items(pa.Table.from_pylist(values))))
 
 
-def proposals(batch, boxes, covered=None, errors=None):
+def proposals(batch, boxes, covered=None, errors=None, hashes=None):
     """Proposals of one detector: ``boxes`` has an (item, target, confidence) each, in stored order."""
     of_item = [[box for box in boxes if box[0] == i] for i in range(len(batch))]
     flat = [box for item in of_item for box in item]
     total = len(batch.targets.count)
     return Proposals(
         item_id=batch.rows.column("item_id"),
+        image_hash=pa.array(hashes or [None] * len(batch), pa.string()),
         sizes=np.full((len(batch), 2), 10, np.int32),
         errors=errors or [None] * len(batch),
         saturated=np.zeros(len(batch), np.bool_),
@@ -149,13 +150,20 @@ def test_a_confidence_at_the_threshold_counts():
 
 def test_columns_of_the_manifest_are_repeated():
     batch = items([("cat", 1)], [("cat", 2)], layout=["grid", "random"], system=["x", None], sample=[1, None])
-    batch.hashes = ["h0", None]
     rows = score_batch(batch, [proposals(batch, [])], plan(1.0))
     assert rows.schema.names[:4] == ["item_id", "prompt_id", "system", "sample"]
     assert rows.column("layout").to_pylist() == ["grid", "random"]
-    assert rows.column("image_hash").to_pylist() == ["h0", None]
     assert rows.column("sample").to_pylist() == [1, None]
     assert not {"image", "error_"} & set(rows.schema.names)
+
+
+def test_a_hash_is_that_of_the_first_detector_that_looked_at_a_file():
+    batch = items(*[[("cat", 1)]] * 4)
+    seen = (None, ["a", None, None, "d"], ["x", "b", None, None])
+    found = [proposals(batch, [], hashes=hashes) for hashes in seen]
+    batch.hashes = ["of another file"] * 4  # scoring reads nothing, and says what was looked at
+    rows = score_batch(batch, found, plan(1.0, 1.0, 1.0))
+    assert rows.column("image_hash").to_pylist() == ["a", "b", None, "d"]
 
 
 def test_detectors_are_taken_in_the_order_of_the_plan():
