@@ -11,6 +11,7 @@ import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 
 import fsspec
 import pyarrow as pa
@@ -664,7 +665,8 @@ class Sized(fsspec.AbstractFileSystem):
     """A store of one file, that tells its size or does not; ``asked`` is what was read of it."""
 
     protocol = "sized"
-    content, size, asked = b"0123456789", 10, []
+    content, size = b"0123456789", 10
+    asked: ClassVar[list[Any]] = []
 
     def info(self, path, **_):
         if self.size is NotImplementedError:
