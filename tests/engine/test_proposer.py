@@ -180,6 +180,13 @@ def test_boxes_of_windows_are_moved_to_the_image_and_cut_ones_dropped():
     assert proposals.boxes.tolist() == [[5, 5, 9, 9], [35, 5, 39, 9], [5, 35, 9, 39], [35, 35, 39, 39]]
 
 
+def test_how_near_an_edge_a_box_is_cut_is_a_setting():
+    detector = Scripted(lambda *_: found([[5, 5, 9, 9]], [0.9], [0]))
+    batch = items(["cat"], images=[np.zeros((70, 70, 3), np.uint8)])
+    counts = [len(detect(detector, batch, DetectOptions(0.05, 0.5, (2,), window_edge=e)).boxes) for e in (4.9, 5.0)]
+    assert counts == [4, 1]
+
+
 def test_windows_are_run_in_groups_with_the_same_result():
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (60 + 7 * k, 90, 3)).astype(np.uint8) for k in range(3)]
