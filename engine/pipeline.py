@@ -17,7 +17,7 @@ from tallymill.engine.images import decode
 from tallymill.engine.numbench.scores import ScorePlan, score_batch
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.proposer import DetectOptions, Gathering, Proposer, WindowProposer, retained
-from tallymill.engine.sources import ImageReader, image_hash
+from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError
 
 # Of an image in a batch only the bytes of its file are held; items without pixels cost no more than their columns.

@@ -12,7 +12,7 @@ from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposer import DetectOptions
 from tallymill.engine.settings import Settings
-from tallymill.engine.sources import ImageReader
+from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ManifestError, ModelError, UsageError
 from tallymill.exporters import hub
 

@@ -20,16 +20,6 @@ from tallymill.exporters.hub import ModelInfo
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
-DEMO_NOTES = """
-asked, seen, counted  mean counts of one category in one image. Half of the images ask for two categories, and their
-                      range goes by the larger count. seen: objects of which 30 % or more can truly be seen; counted:
-                      the confidences of the boxes that count, added up and divided by the number of detectors.
-cw-NPS, b-NPS         mean scores, 1 for a perfect count; b-NPS counts boxes at confidence 0.5, at any temperature.
-tau                   makes a detector's confidences most nearly true on images whose boxes are known (NLL, ECE, Brier:
-                      the smaller the truer). Truer need not be higher: boxes of hidden objects now count less.
-The pictures show every box that counts; an object cut by a window of sliced inference can count twice.
-"""
-
 
 def _console(stream: TextIO, *, stderr: bool) -> Console:
     """A pipe or file has no width to respect; lines there are for programs and must not be cut."""

@@ -14,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
-from rich.table import Table
 
-import tallymill
 from tallymill.engine.ensemble import load_ensemble
 from tallymill.engine.numbench.calibration import Calibration, Truth, fit_temperature, labelled_proposals
 from tallymill.engine.numbench.draw import BoxLayer, draw_boxes
@@ -26,9 +24,10 @@ from tallymill.errors import RunError, UsageError
 from tallymill.exporters import hub
 from tallymill.kernels.count import calibrate, threshold
 from tallymill.runners.collages import MOST_IMAGES, make_collages
-from tallymill.runners.run import Run
+from tallymill.runners.rescore import rescore
+from tallymill.runners.run import Run, load
 from tallymill.runners.summary import Summary
-from tallymill.runners.sweep import SweepProgress
+from tallymill.runners.sweep import SweepProgress, sweep
 
 IMAGES = 64
 # Shards of four keep every processor of a laptop busy with so few images.
@@ -103,19 +102,19 @@ def run_demo(
     truth = read_truth(collages.truth)
     options: dict[str, Any] = {"ensemble": ensemble, "workers": workers, "progress": progress}
     say(f"scoring {scored} images")
-    swept = tallymill.sweep(collages.score, out / "run", shard_items=SHARD_ITEMS, **options)
+    swept = sweep(collages.score, out / "run", shard_items=SHARD_ITEMS, **options)
     say(f"finding boxes in {calibration} images to calibrate with")
-    tallymill.sweep(collages.calibration, out / "calibration", shard_items=SHARD_ITEMS, **options)
-    run, held_out = tallymill.load(out / "run"), tallymill.load(out / "calibration")
+    sweep(collages.calibration, out / "calibration", shard_items=SHARD_ITEMS, **options)
+    run, held_out = load(out / "run"), load(out / "calibration")
     require_disjoint(run.scores, held_out.scores)
     fits = fit_detectors({name: held_out.proposals(name) for name in run.detectors}, truth, run.taus)
     say("scoring again with the fitted temperatures")
-    tallymill.rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fits})
+    rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fits})
     result = DemoResult(
         out=out,
         summary=swept,
         rows=tuple(count_rows(run.scores, truth)),
-        rescored=tuple(count_rows(tallymill.load(out / "rescored").scores, truth)),
+        rescored=tuple(count_rows(load(out / "rescored").scores, truth)),
         fits=tuple(fits),
         pictures=tuple(draw_pictures(out, run)),
     )
@@ -274,53 +273,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(v) for v in value]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def demo_tables(result: DemoResult) -> list[Table]:
-    """The result for a terminal: counts and scores by count range and layout, and the fitted temperatures."""
-    return [_count_table(result), _fit_table(result.fits)]
-
-
-def _count_table(result: DemoResult) -> Table:
-    table = Table(
-        title="Counts and scores, with the shipped → with the fitted temperatures",
-        caption="* Stress test: more than 50 objects.",
-    )
-    table.add_column("range")
-    table.add_column("layout")
-    for name in ("scored", "asked", "seen", "counted", "cw-NPS", "b-NPS"):
-        table.add_column(name, justify="right")
-    for row, after in zip(result.rows, result.rescored, strict=True):
-        stress = int(row.count_range.partition("-")[0]) > 50
-        table.add_row(
-            row.count_range + ("*" if stress else ""),
-            row.layout,
-            f"{row.images - row.not_scored}/{row.images}",
-            f"{row.requested:.1f}",
-            f"{row.visible:.1f}",
-            f"{row.soft:.1f}→{after.soft:.1f}",
-            f"{row.cw_nps:.3f}→{after.cw_nps:.3f}",
-            f"{row.b_nps:.3f}",  # hard counts do not depend on temperature
-        )
-    return table
-
-
-def _fit_table(fits: Sequence[Fit]) -> Table:
-    table = Table(title="Temperatures fitted on images of their own, before → after")
-    table.add_column("detector")
-    for name in ("tau", "boxes", "true", "NLL", "ECE", "Brier"):
-        table.add_column(name, justify="right")
-    for fit in fits:
-        c = fit.calibration
-        note = "" if c.identifiable else " (not identifiable)"
-        if c.identifiable and fit.tau_used != c.tau:
-            note = " (not used: needs a lower floor)"
-        changes = ((c.nll_before, c.nll_after), (c.ece_before, c.ece_after), (c.brier_before, c.brier_after))
-        table.add_row(
-            fit.detector,
-            f"{c.tau:.4f}{note}",
-            str(c.proposals),
-            str(c.positives),
-            *(f"{before:.3f}→{after:.3f}" for before, after in changes),
-        )
-    return table

@@ -56,13 +56,25 @@ def create_json(path: Path, value: Any) -> bool:
     try:
         temporary.write_text(_document(value), "utf-8")
         _sync(temporary)
-        os.link(temporary, path)  # fails where a rename would replace
+        _name_first(temporary, path)
         _sync(path.parent)
     except FileExistsError:
         return False
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+def _name_first(temporary: Path, path: Path) -> None:
+    """Give a file its name unless the name is taken (``FileExistsError``), where a rename would replace."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: two processes could both come through here
+        if path.exists():
+            raise FileExistsError(path) from None
+        temporary.replace(path)
 
 
 def _document(value: Any) -> str:

@@ -19,7 +19,7 @@ from tallymill.engine.numbench.scores import ScorePlan, count_batch
 from tallymill.engine.pipeline import Pipeline
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
-from tallymill.engine.sources import ImageReader, image_hash
+from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, UsageError
 from tallymill.runners.build import build_pipeline, find_models, plan_for, read_prompt, require_device
 

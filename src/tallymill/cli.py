@@ -67,7 +67,8 @@ def demo(
     images
         Images in all, at most 70.
     """
-    from tallymill.runners.demo import demo_tables, run_demo
+    from tallymill.runners.demo import run_demo
+    from tallymill.runners.demo_tables import NOTES, demo_tables
 
     with console.Bar(show=not as_json) as bar:
         tell = None if as_json else lambda line: console.err.print(line, markup=False)
@@ -77,7 +78,7 @@ def demo(
         return _code(result.summary)
     for table in demo_tables(result):
         console.out.print(table)
-    console.out.print(console.DEMO_NOTES, markup=False, soft_wrap=True)
+    console.out.print(NOTES, markup=False, soft_wrap=True)
     for picture in result.pictures:
         console.out.print(f"picture: {picture}", markup=False)
     console.out.print(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}", markup=False)

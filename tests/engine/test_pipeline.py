@@ -15,7 +15,7 @@ from tallymill.engine.items import read_items
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.pipeline import Pipeline, class_of_targets
 from tallymill.engine.proposer import DetectOptions, WindowProposer
-from tallymill.engine.sources import ImageReader
+from tallymill.engine.sources.reader import ImageReader
 
 COCO = DetectorSpec("coco", "fake", COCO_80, COCO_SYNONYMS)
 

@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallymill.engine import sources_containers, sources_members
 from tallymill.engine.images import decode
-from tallymill.engine.sources import ImageReader, image_hash
+from tallymill.engine.sources import containers
+from tallymill.engine.sources.members import TarMembers
+from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
 
 PICTURES = {f"{n:02}.png": bytes([n]) * (1000 + n) for n in range(30)}
@@ -199,8 +200,8 @@ def test_members_in_any_order_with_or_without_a_dot_before_them(reader, tmp_path
 def test_an_archive_is_opened_once_for_all_its_members(reader, tmp_path, archive, monkeypatch):
     (tmp_path / archive).write_bytes(ARCHIVES[archive](PICTURES))
     opened = []
-    real = sources_containers._open_container
-    monkeypatch.setattr(sources_containers, "_open_container", lambda *a: opened.append(a[0]) or real(*a))
+    real = containers._open_container
+    monkeypatch.setattr(containers, "_open_container", lambda *a: opened.append(a[0]) or real(*a))
     assert reader.read_many([f"{archive}#{name}" for name in PICTURES]) == list(PICTURES.values())
     assert opened == [str(tmp_path / archive)]
 
@@ -214,10 +215,10 @@ def test_few_archives_stay_open_and_all_are_read_from_many_threads(reader, tmp_p
     mixed = sorted(refs, key=lambda ref: ref.split("#")[1])
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(reader.read, mixed)) == [refs[ref] for ref in mixed]
-    assert len(reader._containers._slots) == sources_containers._OPEN
+    assert len(reader._containers._slots) == containers._OPEN
     targets = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]  # noqa: PTH208
     held = [target for target in targets if target.is_symlink() and str(target.readlink()).startswith(str(tmp_path))]
-    assert len(held) == sources_containers._OPEN
+    assert len(held) == containers._OPEN
 
 
 def test_links_folders_and_repeated_members_of_a_tar(reader, tmp_path):
@@ -260,8 +261,8 @@ def read_all(reader, archive, members, opened=1):
     """Which members come back, and what is said of the others; the archive is opened and indexed once."""
     indexed = []
     with pytest.MonkeyPatch.context() as patch:
-        real = sources_members.TarMembers._index
-        patch.setattr(sources_members.TarMembers, "_index", lambda self: indexed.append(self) or real(self))
+        real = TarMembers._index
+        patch.setattr(TarMembers, "_index", lambda self: indexed.append(self) or real(self))
         found = reader.read_many([f"{archive}#{name}" for name in members])
     assert len(indexed) == opened
     good = [name for name, data in zip(members, found, strict=True) if isinstance(data, bytes)]

@@ -17,6 +17,7 @@ from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import RunError, UsageError
 from tallymill.runners import demo
 from tallymill.runners.demo import CountRow, DemoResult, Fit
+from tallymill.runners.demo_tables import demo_tables
 from tallymill.runners.summary import Summary
 
 
@@ -210,7 +211,7 @@ def test_json_holds_everything_and_no_nan(tmp_path: Path) -> None:
 
 def test_tables_show_the_numbers(tmp_path: Path) -> None:
     console = Console(file=StringIO(), width=200)
-    for table in demo.demo_tables(result(tmp_path)):
+    for table in demo_tables(result(tmp_path)):
         console.print(table)
     text = console.file.getvalue()
     for words in ("51-75*", "4/4", "56.2", "44.9→50.1", "0.712→0.812", "0.655", "1.4200", "0.500→0.400"):
@@ -222,7 +223,7 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
 def test_tables_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
     console = Console(file=StringIO(), width=80)
     fitted = result(tmp_path).fits[:1]
-    for table in demo.demo_tables(replace(result(tmp_path), fits=fitted)):
+    for table in demo_tables(replace(result(tmp_path), fits=fitted)):
         console.print(table)
     assert "…" not in console.file.getvalue()
     assert "0.712→0.812" in console.file.getvalue()

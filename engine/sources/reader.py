@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tallymill.engine.sources_containers import OpenContainers, is_container
-from tallymill.engine.sources_remote import RemoteFiles, is_remote
+from tallymill.engine.sources.containers import OpenContainers, is_container
+from tallymill.engine.sources.remote import RemoteFiles, is_remote
 from tallymill.errors import ImageError
 
 MAX_BYTES = 1 << 30

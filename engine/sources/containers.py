@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Protocol
 
-from tallymill.engine.sources_members import ParquetRows, TarMembers, ZipMembers, naming_damage
+from tallymill.engine.sources.members import ParquetRows, TarMembers, ZipMembers, naming_damage
 from tallymill.errors import ImageError
 
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")

@@ -1,0 +1,69 @@
+"""The demo's result for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from tallymill.runners.demo import DemoResult, Fit
+
+NOTES = """
+asked, seen, counted  mean counts of one category in one image. Half of the images ask for two categories, and their
+                      range goes by the larger count. seen: objects of which 30 % or more can truly be seen; counted:
+                      the confidences of the boxes that count, added up and divided by the number of detectors.
+cw-NPS, b-NPS         mean scores, 1 for a perfect count; b-NPS counts boxes at confidence 0.5, at any temperature.
+tau                   makes a detector's confidences most nearly true on images whose boxes are known (NLL, ECE, Brier:
+                      the smaller the truer). Truer need not be higher: boxes of hidden objects now count less.
+The pictures show every box that counts; an object cut by a window of sliced inference can count twice.
+"""
+
+
+def demo_tables(result: DemoResult) -> list[Table]:
+    """The result for a terminal: counts and scores by count range and layout, and the fitted temperatures."""
+    return [_count_table(result), _fit_table(result.fits)]
+
+
+def _count_table(result: DemoResult) -> Table:
+    table = Table(
+        title="Counts and scores, with the shipped → with the fitted temperatures",
+        caption="* Stress test: more than 50 objects.",
+    )
+    table.add_column("range")
+    table.add_column("layout")
+    for name in ("scored", "asked", "seen", "counted", "cw-NPS", "b-NPS"):
+        table.add_column(name, justify="right")
+    for row, after in zip(result.rows, result.rescored, strict=True):
+        stress = int(row.count_range.partition("-")[0]) > 50
+        table.add_row(
+            row.count_range + ("*" if stress else ""),
+            row.layout,
+            f"{row.images - row.not_scored}/{row.images}",
+            f"{row.requested:.1f}",
+            f"{row.visible:.1f}",
+            f"{row.soft:.1f}→{after.soft:.1f}",
+            f"{row.cw_nps:.3f}→{after.cw_nps:.3f}",
+            f"{row.b_nps:.3f}",  # hard counts do not depend on temperature
+        )
+    return table
+
+
+def _fit_table(fits: Sequence[Fit]) -> Table:
+    table = Table(title="Temperatures fitted on images of their own, before → after")
+    table.add_column("detector")
+    for name in ("tau", "boxes", "true", "NLL", "ECE", "Brier"):
+        table.add_column(name, justify="right")
+    for fit in fits:
+        c = fit.calibration
+        note = "" if c.identifiable else " (not identifiable)"
+        if c.identifiable and fit.tau_used != c.tau:
+            note = " (not used: needs a lower floor)"
+        changes = ((c.nll_before, c.nll_after), (c.ece_before, c.ece_after), (c.brier_before, c.brier_after))
+        table.add_row(
+            fit.detector,
+            f"{c.tau:.4f}{note}",
+            str(c.proposals),
+            str(c.positives),
+            *(f"{before:.3f}→{after:.3f}" for before, after in changes),
+        )
+    return table
