@@ -22,6 +22,7 @@ FAMILIES = {
     "centernet": ("tallymill.engine.detectors.centernet", "CenterNet"),
     "synthetic": ("tallymill.engine.detectors.synthetic", "Synthetic"),
 }
+MAX_DETECTORS = 255  # the number that cover a target is stored as uint8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -62,6 +63,10 @@ class EnsembleConfig:
         names = [detector.name for detector in self.detectors]
         if not names:
             raise UsageError(f"ensemble {self.name!r} has no detectors")
+        if len(names) > MAX_DETECTORS:
+            raise UsageError(
+                f"ensemble {self.name!r} has {len(names)} detectors; at most {MAX_DETECTORS} can be summed"
+            )
         if len(set(names)) < len(names):
             raise UsageError(f"ensemble {self.name!r}: detector names repeat: {', '.join(names)}")
 

@@ -84,7 +84,7 @@ def within(name: str, values: NDArray[Any], low: float, high: float, interval: s
 
 
 def _typed(name: str, value: object, dtype: type[_Scalar], shape: tuple[int | None, ...]) -> NDArray[_Scalar]:
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: wanted a NumPy array of {dtype.__name__}, got {type(value).__name__}")
     if value.dtype != dtype:
         raise TypeError(f"{name}: wanted dtype {dtype.__name__}, got {value.dtype}")

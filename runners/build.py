@@ -41,6 +41,13 @@ def _find(model: str | None) -> ModelFile | None:
     return ModelFile(path, hub.sha256(path))
 
 
+def require_loadable(ensemble: EnsembleConfig, models: dict[str, ModelFile | None]) -> None:
+    """Open every model once. One that is damaged or of another family is a ``ModelError``."""
+    for detector in ensemble.detectors:
+        model = models[detector.name]
+        build_proposer(detector, None if model is None else model.path)
+
+
 def build_pipeline(
     ensemble: EnsembleConfig,
     models: dict[str, Path | None],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
@@ -21,8 +23,10 @@ from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
 
-def _console(stream: TextIO, *, stderr: bool) -> Console:
+def _console(stream: TextIO | None, *, stderr: bool) -> Console:
     """A pipe or file has no width to respect; lines there are for programs and must not be cut."""
+    if stream is None:  # closed before we began, as some daemons do
+        return Console(file=Path(os.devnull).open("w", encoding="utf-8"))
     return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
 
 
@@ -152,7 +156,13 @@ def show_categories() -> None:
 def show_bench(result: Mapping[str, object], text: str) -> None:
     """A benchmark's table, then its result as the last line of JSON."""
     out.print(text, markup=False)
-    print(json.dumps(result))  # noqa: T201
+    show_line(json.dumps(result))
+
+
+def show_line(text: str) -> None:
+    """Text for a program, as it is."""
+    if sys.stdout is not None:
+        sys.stdout.write(text + "\n")
 
 
 def _number(value: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ SCHEMA = pa.schema(
 FIRST_OTHER_ID = 1001
 
 
-def dump(run: str | Path | Run, out: str | Path, *, form: str | None = None, detectors: Sequence[str] = ()) -> int:
+def dump(
+    run: str | Path | Run, out: str | Path, *, form: str | None = None, detectors: str | Iterable[str] = ()
+) -> int:
     """Write every stored proposal of a RUN to the file ``out``; give their number.
 
     ``form`` follows from the name of the file where it is not given: .parquet, or .json for "coco".
@@ -53,6 +55,9 @@ def dump(run: str | Path | Run, out: str | Path, *, form: str | None = None, det
     source = run if isinstance(run, Run) else Run(run)
     if Path(out).is_dir():
         raise UsageError(f"--out {out} is a folder; it names the file to write")
+    if any(folder.resolve() in Path(out).resolve().parents for folder in (source.path, source.proposals_folder.parent)):
+        raise UsageError(f"--out {out} lies inside the RUN", hint="write the file elsewhere")
+    detectors = (detectors,) if isinstance(detectors, str) else tuple(detectors)
     form = form or next((name for name, suffix in FORMATS.items() if Path(out).suffix == suffix), None)
     if form is None:
         raise UsageError(f"--out {out}: neither .parquet nor .json", hint="say which with --format parquet or coco")

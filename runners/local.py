@@ -42,8 +42,8 @@ def default_workers() -> int:
 def require_workers(workers: int | None) -> int:
     """The number of workers asked for, or the default; 0 means this process."""
     count = default_workers() if workers is None else workers
-    if count < 0:
-        raise UsageError(f"workers = {count}: must be at least 1 (or 0, to work in this process)")
+    if type(count) is not int or count < 0:
+        raise UsageError(f"workers = {count!r}: must be at least 1 (or 0, to work in this process)")
     return count
 
 

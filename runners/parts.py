@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tallymill.errors import RunError
+from tallymill.runners.plan import Shard
 
 ROW_GROUP_BYTES = 32 << 20
 _STAMP, _COUNTS = b"tallymill.stamp", b"tallymill.counts"
@@ -24,12 +25,12 @@ _UNREPEATED = (*_SPLIT, "item_id", "image_hash", "cw_nps", "b_nps", "targets.lis
 class PartWriter:
     """Writes record batches to one Parquet file in row groups of about ``ROW_GROUP_BYTES``."""
 
-    def __init__(self, path: Path, schema: pa.Schema, stamp: str) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, stamp: str, shard: Shard) -> None:
         leaves = _leaf_names(schema)
         split = [name for name in _SPLIT if name in leaves]
         self._writer = pq.ParquetWriter(
             str(path),
-            schema.with_metadata({_STAMP: stamp.encode()}),
+            schema.with_metadata({_STAMP: _stamp_of(stamp, shard)}),
             compression="zstd",
             use_dictionary=[name for name in leaves if name not in _UNREPEATED],
             write_statistics=False,
@@ -57,14 +58,19 @@ class PartWriter:
         self._waiting, self._bytes = [], 0
 
 
-def read_counts(path: Path, stamp: str, rows: int) -> dict[str, Any] | None:
-    """The counts of a part file, or None unless it is whole, carries ``stamp`` and has this number of rows."""
+def _stamp_of(stamp: str, shard: Shard) -> bytes:
+    """The stamp of a run with the shard's number, so that a part that was copied over another is seen."""
+    return f"{stamp}/{shard.index}".encode()
+
+
+def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
+    """The counts of a part file, or None unless it is whole, and is this shard's part of the run with ``stamp``."""
     try:
         metadata = pq.read_metadata(str(path))
     except (OSError, pa.ArrowInvalid):  # absent, or cut short by a copy that broke off
         return None
     values = metadata.metadata or {}
-    if values.get(_STAMP) != stamp.encode() or metadata.num_rows != rows or _COUNTS not in values:
+    if values.get(_STAMP) != _stamp_of(stamp, shard) or metadata.num_rows != len(shard) or _COUNTS not in values:
         return None
     counts: dict[str, Any] = json.loads(values[_COUNTS])
     return counts

@@ -7,7 +7,7 @@ shard without parsing the manifest again, whatever its format.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallymill.engine.items import Digest, DuplicateCheck, ManifestOptions, read_items
-from tallymill.errors import ManifestError, UsageError
+from tallymill.errors import ManifestError, RunError, UsageError
 
 BLOCK_ROWS = 1024
 MIN_SHARD, MAX_SHARD, SHARDS_AIMED_AT = 16, 4096, 256
@@ -129,11 +129,13 @@ def _name(manifest: str | Path | pa.Table) -> str:
 
 
 class ItemFile(AbstractContextManager["ItemFile"]):
-    """``RUN/items.arrow`` opened for reading by row range."""
+    """``RUN/items.arrow`` opened for reading by row range. A file that is damaged is a ``RunError``."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = pa.OSFile(str(path))
-        self._reader = pa.ipc.open_file(self._file)
+        with self._naming_damage():
+            self._reader = pa.ipc.open_file(self._file)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -147,4 +149,14 @@ class ItemFile(AbstractContextManager["ItemFile"]):
         for block in range(shard.start // BLOCK_ROWS, -(-shard.stop // BLOCK_ROWS)):
             first = block * BLOCK_ROWS
             start, stop = max(shard.start - first, 0), min(shard.stop - first, BLOCK_ROWS)
-            yield self._reader.get_batch(block).slice(start, stop - start)
+            with self._naming_damage():
+                rows = self._reader.get_batch(block)
+            yield rows.slice(start, stop - start)
+
+    @contextmanager
+    def _naming_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as exc:
+            self._file.close()
+            raise RunError(f"{self._path} is damaged: {exc}", hint="the sweep, run again, writes it anew") from None

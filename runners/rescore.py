@@ -49,7 +49,7 @@ def rescore(
     plan_of(record).require_floor(record["settings"]["floor"])
     record = target.continue_with(record)
     remove_leftovers(target.path)
-    plan, sink = plan_of(record), Sink(target.path, stamps_of(record))
+    plan, sink = plan_of(record), Sink(target.path, stamps_of(record), with_proposals=False)
     for shard in source.shards:
         # What failed may have been tried again by the sweep since.
         if not sink.done(shard) or sink.summary(shard).error:
@@ -69,7 +69,7 @@ def load_function(reference: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as exc:  # the user's own code can raise anything
+    except (Exception, SystemExit) as exc:  # the user's own code can do anything
         raise UsageError(f"{path}: importing it raised {type(exc).__name__}: {exc}") from exc
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is None or not callable(function):
@@ -153,7 +153,7 @@ def _rescore_shard(source: Run, shard: Shard, plan: ScorePlan, sink: Sink) -> No
             hint="complete it first: run its sweep again, which continues where it stopped",
         )
     with appearing(sink.scores_path(shard)) as path:
-        scores = ScoresPart(path, sink.stamps.scores)
+        scores = ScoresPart(path, sink.stamps.scores, shard)
         for batch in source.items(shard, found[0]):
             proposals = [Proposals.from_arrow(table.slice(scores.rows, len(batch))) for table in found]
             scores.write(score_batch(batch, proposals, plan))

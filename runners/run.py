@@ -68,11 +68,11 @@ class Run:
         """Scores, one table a shard that is done."""
         for shard in self.shards:
             path = self.path / "scores" / shard.part
-            if read_counts(path, self._stamps.scores, len(shard)) is not None:
+            if read_counts(path, self._stamps.scores, shard) is not None:
                 yield read_part(path)
 
     def iter_proposals(self, detector: str) -> Iterator[pa.Table]:
-        """Proposals of one detector, one table a shard that it has seen."""
+        """Proposals of one detector, one table a shard that is done."""
         if detector not in self._stamps.detectors:
             raise UsageError(f"{self.path} has no detector {detector!r}", hint=f"one of {', '.join(self.detectors)}")
         for shard in self.shards:
@@ -81,11 +81,22 @@ class Run:
                 yield table
 
     def proposals_of_shard(self, detector: str, shard: Shard) -> pa.Table | None:
-        """One detector's proposals for one shard; None when that file is absent, cut short or of another run."""
+        """One detector's proposals for one shard; None when that shard is not done.
+
+        Raises ``RunError`` where its scores are there and the proposals behind them are not, or are damaged.
+        """
         path = self.proposals_folder / detector / shard.part
-        if read_counts(path, self._stamps.detectors[detector], len(shard)) is None:
+        if read_counts(path, self._stamps.detectors[detector], shard) is not None:
+            return read_part(path)
+        if read_counts(self.path / "scores" / shard.part, self._stamps.scores, shard) is None:
             return None
-        return read_part(path)
+        raise RunError(f"{path} is missing or damaged, though it was scored", hint=self._mend())
+
+    def _mend(self) -> str:
+        source = self.record.get("rescored_from")
+        if source is None:
+            return "run the sweep again: it does anew what is missing"
+        return f"the proposals are those of {source}: put it back in its place, or mend it by running its sweep again"
 
     def items(self, shard: Shard, proposals: pa.Table) -> Iterator[ItemBatch]:
         """The items of a shard, without pixels.

@@ -48,6 +48,10 @@ class RunFolder:
     def to_write(cls, out: str | Path) -> RunFolder:
         """The folder that ``--out`` names: a RUN, or empty, or not there yet. Anything else is a ``RunError``."""
         path = Path(out)
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise RunError(f"{str(path)!a}: the name of a RUN must be UTF-8") from None
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; --out names a folder")
         run = cls(path)

@@ -81,6 +81,10 @@ def score(
     the same ensemble and settings. An image that cannot be read gives a result with ``status`` "error".
     """
     require_device(device)
+    if not isinstance(image, (str, Path, *_BYTES, np.ndarray)):
+        raise UsageError(f"image: got {type(image).__name__}; must be a path, a URL, bytes, or RGB uint8 [H, W, 3]")
+    if settings is not None and not isinstance(settings, Settings):
+        raise UsageError(f"settings = {settings!r}: must be tallymill.Settings(...)")
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
     pipe = _pipeline(config, settings or Settings())
     batch = batch_of(_row(image, targets))

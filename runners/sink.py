@@ -52,9 +52,12 @@ class ShardSummary:
 class Sink:
     """The proposals and scores folders of one RUN."""
 
-    def __init__(self, run: Path, stamps: Stamps, *, keep_suppressed: bool = False) -> None:
+    def __init__(
+        self, run: Path, stamps: Stamps, *, keep_suppressed: bool = False, with_proposals: bool = True
+    ) -> None:
         self.run = run
         self.stamps = stamps
+        self._with_proposals = with_proposals  # a re-scored RUN has scores alone
         self.schema = SCHEMA_WITH_SUPPRESSED if keep_suppressed else SCHEMA
 
     def scores_path(self, shard: Shard) -> Path:
@@ -66,12 +69,15 @@ class Sink:
         return self.run / "proposals" / detector / shard.part
 
     def done(self, shard: Shard) -> bool:
-        """Whether the shard's scores exist whole and name the ensemble of this run."""
-        return read_counts(self.scores_path(shard), self.stamps.scores, len(shard)) is not None
+        """Whether the shard's scores exist whole and name the ensemble of this run, and its proposals are all there."""
+        proposals = self.stamps.detectors.items() if self._with_proposals else ()
+        return read_counts(self.scores_path(shard), self.stamps.scores, shard) is not None and all(
+            read_counts(self.proposals_path(name, shard), stamp, shard) is not None for name, stamp in proposals
+        )
 
     def summary(self, shard: Shard) -> ShardSummary:
         """The summary of a shard that is done."""
-        counts = read_counts(self.scores_path(shard), self.stamps.scores, len(shard))
+        counts = read_counts(self.scores_path(shard), self.stamps.scores, shard)
         assert counts is not None, "summary() is for shards that are done"
         return ShardSummary(**counts)
 
@@ -91,8 +97,8 @@ class Sink:
 class ScoresPart:
     """The scores file of one shard while it is written; the first rows bring its schema."""
 
-    def __init__(self, path: Path, stamp: str) -> None:
-        self._path, self._stamp = path, stamp
+    def __init__(self, path: Path, stamp: str, shard: Shard) -> None:
+        self._path, self._stamp, self._shard = path, stamp, shard
         self._writer: PartWriter | None = None
         self._statuses = Counter[str]()
 
@@ -104,7 +110,7 @@ class ScoresPart:
     def write(self, scores: pa.RecordBatch) -> int:
         """Store scores rows; give the number of error rows among them."""
         if self._writer is None:
-            self._writer = PartWriter(self._path, scores.schema, self._stamp)
+            self._writer = PartWriter(self._path, scores.schema, self._stamp, self._shard)
         self._writer.write(scores)
         statuses = Counter(scores.column("status").to_pylist())
         self._statuses.update(statuses)
@@ -130,16 +136,17 @@ class ShardOutput:
         self._present = {
             name: table
             for name, stamp in sink.stamps.detectors.items()
-            if (table := _whole_table(sink.proposals_path(name, shard), stamp, len(shard))) is not None
+            if (table := _whole_table(sink.proposals_path(name, shard), stamp, shard)) is not None
         }
         self.missing = [name for name in sink.stamps.detectors if name not in self._present]
         # A stack unwinds last in, first out: the scores go in first, so that they appear after all proposals.
-        self._scores = ScoresPart(stack.enter_context(appearing(sink.scores_path(shard))), sink.stamps.scores)
+        self._scores = ScoresPart(stack.enter_context(appearing(sink.scores_path(shard))), sink.stamps.scores, shard)
         self._proposals = {
             name: PartWriter(
                 stack.enter_context(appearing(sink.proposals_path(name, shard), sync_folder=False)),
                 sink.schema,
                 sink.stamps.detectors[name],
+                shard,
             )
             for name in self.missing
         }
@@ -173,9 +180,9 @@ class ShardOutput:
         return self._scores.close(seconds)
 
 
-def _whole_table(path: Path, stamp: str, rows: int) -> pa.Table | None:
+def _whole_table(path: Path, stamp: str, shard: Shard) -> pa.Table | None:
     """The rows of a part file, or None where it is absent, of another run, or damaged: then it is written anew."""
-    if read_counts(path, stamp, rows) is None:
+    if read_counts(path, stamp, shard) is None:
         return None
     try:
         return pq.read_table(path)

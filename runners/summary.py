@@ -60,7 +60,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
     seconds: Counter[str] = Counter()
     done: list[Shard] = []
     for shard in shards:
-        counts = read_counts(run.path / "scores" / shard.part, stamps.scores, len(shard))
+        counts = read_counts(run.path / "scores" / shard.part, stamps.scores, shard)
         if counts is None:
             continue
         done.append(shard)
@@ -91,7 +91,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
 
 
 def _is_done(run: RunFolder, shard: Shard, stamps: Stamps) -> bool:
-    return read_counts(run.path / "scores" / shard.part, stamps.scores, len(shard)) is not None
+    return read_counts(run.path / "scores" / shard.part, stamps.scores, shard) is not None
 
 
 def _mean(run: RunFolder, shards: list[Shard], column: str, scored: int) -> float | None:
@@ -133,6 +133,6 @@ def _detectors(proposals: Path, shards: list[Shard], stamps: Any) -> dict[str, d
     for name, stamp in stamps.items():
         total: Counter[str] = Counter()
         for shard in shards:
-            total.update(read_counts(proposals / name / shard.part, stamp, len(shard)) or {})
+            total.update(read_counts(proposals / name / shard.part, stamp, shard) or {})
         found[name] = dict(total)
     return found

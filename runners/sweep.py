@@ -13,7 +13,7 @@ from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
-from tallymill.runners.build import ModelFile, find_models, plan_for, read_prompt, require_device
+from tallymill.runners.build import ModelFile, find_models, plan_for, read_prompt, require_device, require_loadable
 from tallymill.runners.files import appearing, made_for, remove_leftovers
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
@@ -73,8 +73,10 @@ def sweep(
     # Arguments that make no sense are told before the manifest is read.
     shards_of(0, 1, part)
     require_workers(workers)
-    if shard_items is not None and shard_items < 1:
-        raise UsageError(f"shard_items = {shard_items}: must be at least 1")
+    if shard_items is not None and (type(shard_items) is not int or shard_items < 1):
+        raise UsageError(f"shard_items = {shard_items!r}: must be a whole number, at least 1")
+    if settings is not None and not isinstance(settings, Settings):
+        raise UsageError(f"settings = {settings!r}: must be tallymill.Settings(...)")
     if prompt is not None:
         read_prompt(prompt)
     prepared = prepare(
@@ -131,6 +133,8 @@ def prepare(
     plan.require_floor(settings.floor)
     models = find_models(config)
     run = RunFolder.to_write(out)
+    if not run.record_path.exists():
+        require_loadable(config, models)  # a RUN that cannot be scored would stand in the way of the right one
     with made_for(run.path), appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
         record = run.continue_with(

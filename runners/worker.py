@@ -74,6 +74,8 @@ def main() -> None:
         worker.close()
     except BrokenPipeError:  # the parent is gone
         sys.exit(1)
+    except OSError as exc:  # a disk that is full, a folder that may not be written
+        send({"error": {"kind": "TallymillError", "message": str(exc), "hint": None}})
     except TallymillError as exc:
         send({"error": {"kind": type(exc).__name__, "message": exc.message, "hint": exc.hint}})
     except Exception:  # the boundary of the process: whatever it was, the parent shows it

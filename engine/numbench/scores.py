@@ -65,7 +65,7 @@ def tabulate_schedule(schedule: Callable[[int], float]) -> tuple[float, ...]:
     for count in range(1, MAX_COUNT + 1):
         try:
             value = float(schedule(count))
-        except Exception as exc:  # the user's own code can raise anything
+        except (Exception, SystemExit) as exc:  # the user's own code can do anything
             raise UsageError(f"the schedule fails for T({count}): {type(exc).__name__}: {exc}") from exc
         if not 0.0 <= value <= 1.0:
             raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]")

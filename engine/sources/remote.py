@@ -128,7 +128,7 @@ def _connect(scheme: str, timeout: float) -> Any:
         raise MissingExtraError(
             f"{scheme}:// needs the package {package!r}, which is not installed", hint=f"pip install {package}"
         ) from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # unknown, or in need of more than a URL says
         raise ImageError(f"{scheme}:// is no kind of URL that can be read") from error
 
 

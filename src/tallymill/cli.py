@@ -364,4 +364,4 @@ def _tau(text: str) -> tuple[str, float]:
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    console.show_line(json.dumps(value, indent=2, ensure_ascii=False))

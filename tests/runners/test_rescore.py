@@ -253,7 +253,7 @@ def test_the_part_that_is_lacking_is_named(left, plain, tmp_path):
         part.unlink()
     else:
         part.write_bytes(part.read_bytes()[:left])
-    with pytest.raises(RunError, match=r"no whole proposals of synthetic-b for part-00003\.parquet"):
+    with pytest.raises(RunError, match=r"synthetic-b/part-00003\.parquet is missing or damaged, though it was scored"):
         tallymill.rescore(run, tmp_path / "AGAIN")
     assert not tallymill.load(tmp_path / "AGAIN").summary().complete
 
