@@ -139,12 +139,15 @@ class _Pool:
         with self._lock:
             if self._stopped:
                 return None
+            # Arrow's own pool never gives memory back, so that a worker would grow with the size of its shards.
+            environment = {"ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}
             child = subprocess.Popen(
                 [sys.executable, "-c", _CHILD],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
                 encoding="utf-8",
+                env=environment,
             )
             self._children.append(child)
         assert child.stdin is not None

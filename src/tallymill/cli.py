@@ -350,7 +350,7 @@ def _score_code(results: Sequence[ImageScore]) -> int:
 
 def _part(text: str) -> tuple[int, int]:
     i, slash, n = text.partition("/")
-    if not (slash and i.isdecimal() and n.isdecimal()):
+    if not (slash and text.isascii() and i.isdecimal() and n.isdecimal()):
         raise UsageError(f"--part {text}: must be i/n, such as 1/4")
     return int(i), int(n)
 

@@ -131,3 +131,10 @@ def test_every_family_builds():
     assert all(isinstance(proposer, WindowProposer) for proposer in built)
     assert [(p.spec.name, p.spec.family) for p in built] == [(d.name, d.family) for d in config.detectors]
     assert {p.spec.family for p in built} | {"synthetic"} == set(FAMILIES)
+
+
+def test_more_detectors_than_a_count_can_hold_are_refused():
+    detectors = tuple(DetectorConfig(f"d{k}", "synthetic") for k in range(256))
+    assert EnsembleConfig("many", detectors[:255])
+    with pytest.raises(UsageError, match="256 detectors; at most 255"):
+        EnsembleConfig("many", detectors)

@@ -394,3 +394,10 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
     assert ran == ["reference"]
     with pytest.raises(UsageError, match="no GPU implementation"):
         nms(**GOOD, impl="gpu")
+
+
+@pytest.mark.parametrize("impl", ["cpu", "reference"])
+def test_masked_arrays_are_refused(impl):
+    boxes = np.ma.array(np.array([[0, 0, 10, 10]], np.float32), mask=True)
+    with pytest.raises(TypeError, match="boxes"):
+        nms(boxes, np.ones(1, np.float32), np.array([0, 1]), impl=impl)
