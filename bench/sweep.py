@@ -36,8 +36,10 @@ DUPLICATE_BYTES = 16
 _CHILD = """
 import json, os, sys, threading, time, tallymill
 
-def peak(process):
+def peak(process, command=""):
     try:
+        if command not in open(f"/proc/{process}/cmdline").read():  # before exec a child still has its parent's memory
+            return 0
         return next(int(line.split()[1]) * 1024 for line in open(f"/proc/{process}/status") if line.startswith("VmHWM"))
     except (OSError, StopIteration):
         return 0
@@ -50,7 +52,7 @@ def watch():
             except OSError:
                 continue
             for child in children:
-                peaks[child] = max(peaks.get(child, 0), peak(child))
+                peaks[child] = max(peaks.get(child, 0), peak(child, "tallymill.runners.worker"))
         time.sleep(0.02)
 
 peaks = {"none": 0}
@@ -73,14 +75,13 @@ def run(images: int = IMAGES, small: int = SMALL, large: int = LARGE, repeats: i
         }
         stub = {str(rows): _stub(root, rows, workers) for rows in (small, large)}
     before, after = (stub[str(rows)] for rows in (small, large))
-    parent = (after["parent_bytes"] - DUPLICATE_BYTES * large) / before["parent_bytes"]
+    held = [one["parent_bytes"] + workers * one["worker_bytes"] for one in (before, after)]
     return {
         "engine_ms_an_image": engine,
         "stub": stub,
         "stub_items_per_s": large / after["seconds"],
         "workers": workers,
-        "parent_memory_ratio": parent,
-        "worker_memory_ratio": after["worker_bytes"] / before["worker_bytes"],
+        "memory_ratio": (held[1] - DUPLICATE_BYTES * large) / held[0],
     }
 
 
@@ -97,8 +98,7 @@ def table(result: dict[str, Any]) -> str:
         seconds = f"{one['seconds']:7.1f} s"
         lines.append(f"  {int(rows):>9,} rows: {seconds}, peak {parent:.0f} MiB (parent), {worker:.0f} MiB (worker)")
     lines.append(
-        f"memory, large to small: parent {result['parent_memory_ratio']:.3f} (less {DUPLICATE_BYTES} bytes an item), "
-        f"worker {result['worker_memory_ratio']:.3f}"
+        f"memory of all processes, large to small, less {DUPLICATE_BYTES} bytes an item: {result['memory_ratio']:.3f}"
     )
     return "\n".join(lines)
 
