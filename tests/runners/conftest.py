@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-COMMAND = (sys.executable, "-c", "from tallymill.cli import main; main()")
+# A shell starts background jobs with SIGINT ignored, and children inherit that: here it has to arrive.
+_START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+COMMAND = (sys.executable, "-c", f"{_START}; from tallymill.cli import main; main()")
 
 
 def write_manifest(path: Path, n: int, start: int = 0) -> Path:
