@@ -5,6 +5,8 @@ Every check is one vectorised pass at most, because the public functions are als
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,26 +16,29 @@ from tallymill.errors import UsageError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
-IMPLEMENTATIONS = ("auto", "cpu", "reference", "gpu")
 DEVICES = ("cpu", "cuda")
 
 
-def choose(operation: str, impl: str, device: str) -> str:
-    """Return the implementation that ``impl`` stands for, without looking at the machine.
+def choose(operation: str, impl: str, device: str, implementations: Sequence[str]) -> str:
+    """Return the one of ``implementations`` that ``impl`` stands for, without looking at the machine.
 
-    ``auto`` is ``cpu`` on either device while no GPU kernel exists. A named implementation is returned as it is or
-    refused with :class:`UsageError`; it is never replaced by another.
+    ``auto`` is ``gpu`` on ``cuda`` where the operation has it, and ``cpu`` otherwise. A named implementation is
+    returned as it is or refused with :class:`UsageError`; it is never replaced by another.
     """
     if device not in DEVICES:
         raise UsageError(f"{operation}: unknown device {device!r}", hint=f"one of: {', '.join(DEVICES)}")
-    if impl == "gpu":
-        raise UsageError(
-            f"{operation}: this build has no GPU implementation", hint="use impl='auto', 'cpu' or 'reference'"
-        )
-    if impl not in IMPLEMENTATIONS:
-        names = ", ".join(IMPLEMENTATIONS)
-        raise UsageError(f"{operation}: unknown implementation {impl!r}", hint=f"one of: {names}")
-    return "cpu" if impl == "auto" else impl
+    if impl == "auto":
+        return "gpu" if device == "cuda" and "gpu" in implementations else "cpu"
+    if impl not in implementations:
+        names = ", ".join(("auto", *implementations))
+        raise UsageError(f"{operation}: no implementation {impl!r}", hint=f"one of: {names}")
+    return impl
+
+
+def device_of(value: object) -> str:
+    """``cuda`` for a torch tensor that lives on a GPU, ``cpu`` for anything else; torch is not imported for it."""
+    torch = sys.modules.get("torch")
+    return "cuda" if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda else "cpu"
 
 
 def array(name: str, value: object, dtype: type[_Scalar], *shape: int | None) -> NDArray[_Scalar]:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tallymill.kernels import arguments
 from tallymill.kernels.count import cpu, reference
 
+IMPLEMENTATIONS = ("cpu", "reference")
+
 
 class Scores(NamedTuple):
     """``soft_count`` and ``hard_count`` float64 [T], objects per detector; ``cw_nps`` and ``b_nps`` float64 [I]."""
@@ -21,8 +23,8 @@ class Scores(NamedTuple):
 
 
 def select(impl: str, device: str = "cpu") -> str:
-    """Name the implementation that runs for ``impl`` (auto, cpu, reference, gpu); UsageError when there is none."""
-    return arguments.choose("count", impl, device)
+    """Name the implementation that runs for ``impl`` (auto, cpu, reference); UsageError when there is none."""
+    return arguments.choose("count", impl, device, IMPLEMENTATIONS)
 
 
 def calibrate(confidence: NDArray[Any], tau: float, *, impl: str = "auto") -> NDArray[np.float32]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tallymill.kernels import arguments
 from tallymill.kernels.nms import cpu, reference
 
+IMPLEMENTATIONS = ("cpu", "reference")
 MAX_THREADS = 256
 
 
@@ -23,8 +24,8 @@ class Kept(NamedTuple):
 
 
 def select(impl: str, device: str = "cpu") -> str:
-    """Name the implementation that runs for ``impl`` (auto, cpu, reference, gpu); UsageError when there is none."""
-    return arguments.choose("nms", impl, device)
+    """Name the implementation that runs for ``impl`` (auto, cpu, reference); UsageError when there is none."""
+    return arguments.choose("nms", impl, device, IMPLEMENTATIONS)
 
 
 def valid(boxes: NDArray[Any], scores: NDArray[Any]) -> NDArray[np.bool_]:

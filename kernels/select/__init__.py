@@ -13,6 +13,8 @@ from tallymill.kernels.select.reference import NonFiniteError
 
 __all__ = ["NonFiniteError", "Selected", "choose", "select", "select_peaks"]
 
+IMPLEMENTATIONS = ("cpu", "reference")
+
 
 class Selected(NamedTuple):
     """Entries of a score map: ``request`` int64 [P] into the asked classes, never falling; ``cell`` int64 [P] into the
@@ -25,8 +27,8 @@ class Selected(NamedTuple):
 
 
 def choose(impl: str, device: str = "cpu") -> str:
-    """Name the implementation that runs for ``impl`` (auto, cpu, reference, gpu); UsageError when there is none."""
-    return arguments.choose("select", impl, device)
+    """Name the implementation that runs for ``impl`` (auto, cpu, reference); UsageError when there is none."""
+    return arguments.choose("select", impl, device, IMPLEMENTATIONS)
 
 
 def select(scores: NDArray[Any], classes: NDArray[Any], floor: float, *, impl: str = "auto") -> Selected:

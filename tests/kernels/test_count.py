@@ -445,9 +445,9 @@ def test_strided_and_read_only_inputs() -> None:
 
 def test_select() -> None:
     assert [select(name) for name in ("auto", "cpu", "reference")] == ["cpu", "cpu", "reference"]
-    with pytest.raises(UsageError, match="count: this build has no GPU implementation"):
+    with pytest.raises(UsageError, match="count: no implementation 'gpu'"):
         select("gpu", "cuda")
-    with pytest.raises(UsageError, match="unknown implementation 'fast'"):
+    with pytest.raises(UsageError, match="no implementation 'fast'"):
         select("fast")
 
 
@@ -472,5 +472,5 @@ def test_a_named_implementation_runs_or_is_refused(name: str, monkeypatch: pytes
     assert ran == []
     operation(**arguments, impl="reference")
     assert ran == [name]
-    with pytest.raises(UsageError, match="no GPU implementation"):
+    with pytest.raises(UsageError, match="no implementation 'gpu'"):
         operation(**arguments, impl="gpu")

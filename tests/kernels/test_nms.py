@@ -366,11 +366,11 @@ def test_select(device: str) -> None:
     assert select("auto", device) == "cpu"
     assert select("cpu", device) == "cpu"
     assert select("reference", device) == "reference"
-    with pytest.raises(UsageError, match="no GPU implementation"):
+    with pytest.raises(UsageError, match="no implementation 'gpu'"):
         select("gpu", device)
-    with pytest.raises(UsageError, match="unknown implementation 'numba'") as raised:
+    with pytest.raises(UsageError, match="no implementation 'numba'") as raised:
         select("numba", device)
-    assert raised.value.hint == "one of: auto, cpu, reference, gpu"
+    assert raised.value.hint == "one of: auto, cpu, reference"
 
 
 def test_select_refuses_an_unknown_device() -> None:
@@ -392,7 +392,7 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
     assert ran == []
     nms(**GOOD, impl="reference")
     assert ran == ["reference"]
-    with pytest.raises(UsageError, match="no GPU implementation"):
+    with pytest.raises(UsageError, match="no implementation 'gpu'"):
         nms(**GOOD, impl="gpu")
 
 

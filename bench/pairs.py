@@ -1,0 +1,57 @@
+"""Times peers on the same work in one process, in turns, so that what slows the machine slows them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds a call of each peer (medians over the rounds), and how many times slower than the first each was
+    (medians of the ratios within one round).
+    """
+
+    seconds: dict[str, float]
+    ratios: dict[str, float]
+
+    def rows(self, unit: float, digits: int = 2) -> list[dict[str, Any]]:
+        """One row a peer: ``name``, ``time`` in units of ``unit`` seconds, ``ratio`` to the first."""
+        return [
+            {"name": name, "time": round(self.seconds[name] / unit, digits), "ratio": round(self.ratios[name], 3)}
+            for name in self.seconds
+        ]
+
+
+def in_turns(peers: Mapping[str, Callable[[], object]], rounds: int = 7) -> Timing:
+    """Call every peer once a round, starting with another one each round, after one untimed call each."""
+    names = list(peers)
+    for name in names:
+        peers[name]()
+    spent: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            start = time.perf_counter()
+            peers[name]()
+            spent[name].append(time.perf_counter() - start)
+    first = spent[names[0]]
+    return Timing(
+        {name: median(times) for name, times in spent.items()},
+        {name: median(b / a for a, b in zip(first, times, strict=True)) for name, times in spent.items()},
+    )
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Rows of cells as text: the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
