@@ -22,8 +22,8 @@ class Workload(NamedTuple):
 def detections(images: int, proposals: int, categories: int = 2, seed: int = 0) -> Workload:
     """``proposals`` boxes for each of ``images`` images, scored for ``categories`` categories, in random order.
 
-    An image has nine objects on average, 24 to 320 pixels a side. Proposals around one are shifted by a tenth of its size
-    and score high for its category; the others lie anywhere and score low.
+    An image has nine objects on average, 24 to 320 pixels a side. Proposals around one are shifted by a tenth of its
+    size and score high for its category; the others lie anywhere and score low.
     """
     rng = np.random.default_rng(seed)
     drawn = [_image(rng, proposals, categories) for _ in range(images)]
