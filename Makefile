@@ -5,12 +5,15 @@ SHELL := /bin/bash
 SOURCES := pyproject.toml setup.py constraints.txt CMakeLists.txt $(wildcard kernels/csrc/*)
 export PYTHON
 
-.PHONY: help demo test lint venv clean
+.PHONY: help demo test lint venv bench test-kernels sanitize clean
 
 help:
 	@echo "make demo   a small labelled sweep over real photographs: table, pictures, RUN folder (in ./demo)"
 	@echo "make test   the tests, with the coverage figure"
 	@echo "make lint   ruff (lint and format) and mypy"
+	@echo "make bench  every kernel beside every peer, as a table of ratios (sets up .venv-bench, 7 GB)"
+	@echo "make test-kernels   the kernels against their peers, Triton in the interpreter and compiled ahead of time"
+	@echo "make sanitize       the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make venv   only set up .venv with everything for the three above"
 	@echo "make clean  remove all that these commands made, .venv included"
 
@@ -25,6 +28,17 @@ lint: .venv/.for-test
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy src tests
 
+bench: .venv-bench/.ready
+	.venv-bench/bin/tallymill bench kernels
+
+test-kernels: .venv-bench/.ready
+	.venv-bench/bin/python -m pytest tests/peers
+	.venv-bench/bin/python -m pytest tests/gpu
+	.venv-bench/bin/python -m tallymill.kernels.triton_aot
+
+sanitize: .venv/.for-test
+	@.ci/sanitize
+
 venv:
 	@if ! $(MAKE) --no-print-directory --question .venv/.for-test; then .ci/install cpu,demo,test; fi
 
@@ -35,7 +49,10 @@ venv:
 .venv/.for-test: $(SOURCES)
 	@.ci/install cpu,demo,test npm
 
+.venv-bench/.ready: pyproject.toml setup.py constraints-bench.txt CMakeLists.txt $(wildcard kernels/csrc/*)
+	@.ci/install-bench
+
 clean:
-	rm -rf .venv build dist demo src/*.egg-info htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench build dist demo src/*.egg-info htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f kernels/_native*.so
 	find engine kernels exporters runners bench src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
+from pathlib import Path
 from typing import Any
 
 from tallymill.errors import UsageError
@@ -15,11 +17,33 @@ ENTRIES = {
 }
 
 
+# A name for several entries, run one after another.
+GROUPS = {"kernels": tuple(name for name, (module, _) in ENTRIES.items() if ".kernels." in module)}
+
+
 def run_bench(name: str) -> tuple[dict[str, Any], str]:
     """The result of one benchmark with the machine and versions beside it, and its table for a person."""
-    if name not in ENTRIES:
-        known = "; ".join(f"{entry}: {about}" for entry, (_, about) in ENTRIES.items())
-        raise UsageError(f"no benchmark {name!r}", hint=known)
-    entry = importlib.import_module(ENTRIES[name][0])
-    result: dict[str, Any] = entry.run()
-    return {"bench": name, **result, "machine": platform.machine(), "versions": versions()}, entry.table(result)
+    if name not in ENTRIES and name not in GROUPS:
+        known = [f"{entry}: {about}" for entry, (_, about) in ENTRIES.items()]
+        known += [f"{group}: {', '.join(entries)}" for group, entries in GROUPS.items()]
+        raise UsageError(f"no benchmark {name!r}", hint="; ".join(known))
+    results, tables = {}, []
+    for entry in GROUPS.get(name, (name,)):
+        module = importlib.import_module(ENTRIES[entry][0])
+        results[entry] = module.run()
+        tables.append(module.table(results[entry]))
+    result = results if name in GROUPS else results[name]
+    return {"bench": name, **result, "machine": machine(), "versions": versions()}, "\n\n".join(tables)
+
+
+def machine() -> dict[str, Any]:
+    """The architecture, the processor as it names itself, and how many cores this process may use."""
+    return {"architecture": platform.machine(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))}
+
+
+def _processor() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
