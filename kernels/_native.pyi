@@ -2,6 +2,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+def paths() -> list[str]: ...
 def nms(
     boxes: NDArray[np.float32],
     scores: NDArray[np.float32],

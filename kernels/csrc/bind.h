@@ -17,6 +17,7 @@ using Boxes = nanobind::ndarray<T, nanobind::shape<-1, 4>, nanobind::c_contig, n
 template <typename T>
 using Strided = nanobind::ndarray<T, nanobind::ndim<2>, nanobind::device::cpu>;
 
+void bind_paths(nanobind::module_& m);
 void bind_nms(nanobind::module_& m);
 void bind_count(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
