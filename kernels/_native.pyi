@@ -17,16 +17,18 @@ def count_calibrate(confidence: NDArray[np.float32], tau: float, rho: NDArray[np
 def count_misplaced(
     target: NDArray[np.uint8], item_offsets: NDArray[np.int64], target_offsets: NDArray[np.int64]
 ) -> int: ...
+def count_raw_thresholds(thresholds: NDArray[np.float64], tau: float, raw: NDArray[np.float32]) -> None: ...
 def count_accumulate(
     confidence: NDArray[np.float32],
     target: NDArray[np.uint8],
     item_offsets: NDArray[np.int64],
     target_offsets: NDArray[np.int64],
-    thresholds: NDArray[np.float64],
+    thresholds: NDArray[np.float64] | None,
     tau: float,
-    soft: NDArray[np.float64],
-    hard: NDArray[np.int64],
-) -> None: ...
+    soft: NDArray[np.float64] | None,
+    hard: NDArray[np.int64] | None,
+    threads: int,
+) -> bool: ...
 def count_score(
     soft: NDArray[np.float64],
     hard: NDArray[np.int64],

@@ -11,6 +11,8 @@ from tallymill.kernels import arguments
 from tallymill.kernels.count import cpu, reference
 
 IMPLEMENTATIONS = ("cpu", "reference")
+MAX_THREADS = 256
+MAX_RISING_TAU = 2**20
 
 
 class Scores(NamedTuple):
@@ -34,7 +36,8 @@ def calibrate(confidence: NDArray[Any], tau: float, *, impl: str = "auto") -> ND
     which makes every implementation equal to the bit for p of at least 0.05; 0 and 1 map to themselves.
     """
     chosen = select(impl)
-    confidence = _confidence(confidence)
+    confidence = arguments.array("confidence", confidence, np.float32, None)
+    arguments.within("confidence", confidence, 0.0, 1.0, "[0, 1]")
     run = cpu.calibrate if chosen == "cpu" else reference.calibrate
     return run(confidence, _temperature(tau))
 
@@ -47,38 +50,75 @@ def threshold(requested: NDArray[Any]) -> NDArray[np.float64]:
     return reference.threshold(_requested(requested, None))
 
 
+def raw_thresholds(thresholds: NDArray[Any], tau: float, *, impl: str = "auto") -> NDArray[np.float32]:
+    """Return, float32 [K], the least raw confidence that is calibrated to each threshold or more.
+
+    ``thresholds`` float64 [K], ``tau`` above 0 and up to 2^20 (beyond, rounding hides the order of confidences). So
+    ``p >= raw_thresholds(T, tau)`` says the same of every p as ``calibrate(p, tau) >= T``. 0 for thresholds up to 0,
+    infinity for those above 1.
+    """
+    chosen = select(impl)
+    thresholds = arguments.array("thresholds", thresholds, np.float64, None)
+    arguments.within("thresholds", thresholds, -np.inf, np.inf, "[-inf, inf]")
+    if _temperature(tau) > MAX_RISING_TAU:
+        raise ValueError(f"tau: wanted at most {MAX_RISING_TAU}, got {tau}")
+    run = cpu.raw_thresholds if chosen == "cpu" else reference.raw_thresholds
+    return run(thresholds, float(tau))
+
+
 def accumulate(
     confidence: NDArray[Any],
     target: NDArray[Any],
     item_offsets: NDArray[Any],
     target_offsets: NDArray[Any],
-    thresholds: NDArray[Any],
+    thresholds: NDArray[Any] | None,
     tau: float,
-    soft: NDArray[np.float64],
-    hard: NDArray[np.int64],
+    soft: NDArray[np.float64] | None,
+    hard: NDArray[np.int64] | None,
     *,
     impl: str = "auto",
+    threads: int = 1,
 ) -> None:
     """Add one detector's retained boxes to the counts of the requested categories, in place and in stored order.
 
     ``confidence`` float32 [P], raw, in [0, 1]; ``target`` uint8 [P], the place of the category among its item's
     targets; ``item_offsets`` int64 [I+1] into the boxes; ``target_offsets`` int64 [I+1] into the targets;
     ``thresholds`` float64 [T] of :func:`threshold`. ``soft`` float64 [T] gains the calibrated confidence where it is
-    at least the threshold, ``hard`` int64 [T] gains 1 where the raw confidence is at least 0.5. Called once a
-    detector, in the order of the ensemble, so that sums are in stored order. After an error nothing was added.
+    at least the threshold, ``hard`` int64 [T] gains 1 where the raw confidence is at least 0.5; one of the two may be
+    None, and ``thresholds`` with ``soft``. Called once a detector, in the order of the ensemble, so that sums are in
+    stored order. ``threads`` (1 to 256) share out the items; the result does not depend on it. Other threads must not
+    change the arrays meanwhile. After an error nothing was added.
     """
     chosen = select(impl)
-    confidence = _confidence(confidence)
+    confidence = arguments.array("confidence", confidence, np.float32, None)
     target = arguments.array("target", target, np.uint8, len(confidence))
     item_offsets = arguments.offsets("item_offsets", item_offsets, len(confidence), "boxes")
-    thresholds = arguments.array("thresholds", thresholds, np.float64, None)
-    arguments.within("thresholds", thresholds, 0.0, 1.0, "[0, 1]")
-    target_offsets = arguments.offsets("target_offsets", target_offsets, len(thresholds), "targets")
-    soft = arguments.output("soft", soft, np.float64, len(thresholds))
-    hard = arguments.output("hard", hard, np.int64, len(thresholds))
-    _check_targets(target, item_offsets, target_offsets)
-    run = cpu.accumulate if chosen == "cpu" else reference.accumulate
-    run(confidence, target, item_offsets, target_offsets, thresholds, _temperature(tau), soft, hard)
+    targets = None
+    if thresholds is not None:
+        thresholds = arguments.array("thresholds", thresholds, np.float64, None)
+        arguments.within("thresholds", thresholds, 0.0, 1.0, "[0, 1]")
+        targets = len(thresholds)
+    if hard is not None:
+        hard = arguments.output("hard", hard, np.int64, targets)
+        targets = len(hard)
+    if soft is not None:
+        if thresholds is None:
+            raise TypeError("thresholds: wanted a NumPy array of float64 for soft counts, got None")
+        soft = arguments.output("soft", soft, np.float64, targets)
+    if targets is None:
+        raise TypeError("soft, hard: wanted at least one of them, got None for both")
+    target_offsets = arguments.offsets("target_offsets", target_offsets, targets, "targets")
+    if len(item_offsets) != len(target_offsets):
+        raise ValueError(
+            f"target_offsets: wanted as many items as item_offsets, {len(item_offsets) - 1}, "
+            f"got {len(target_offsets) - 1}"
+        )
+    tau, threads = _temperature(tau), _threads(threads)
+    if chosen == "reference":
+        _check_boxes(confidence, target, item_offsets, target_offsets)
+        reference.accumulate(confidence, target, item_offsets, target_offsets, thresholds, tau, soft, hard)
+    elif not cpu.accumulate(confidence, target, item_offsets, target_offsets, thresholds, tau, soft, hard, threads):
+        _check_boxes(confidence, target, item_offsets, target_offsets)
 
 
 def score(
@@ -110,12 +150,6 @@ def score(
     return Scores(*run(soft, hard, covering, requested, target_offsets))
 
 
-def _confidence(value: NDArray[Any]) -> NDArray[np.float32]:
-    confidence = arguments.array("confidence", value, np.float32, None)
-    arguments.within("confidence", confidence, 0.0, 1.0, "[0, 1]")
-    return confidence
-
-
 def _temperature(tau: float) -> float:
     if not 0.0 < tau < np.inf:
         raise ValueError(f"tau: wanted a finite number above 0, got {tau}")
@@ -129,14 +163,20 @@ def _requested(value: NDArray[Any], length: int | None) -> NDArray[np.uint16]:
     return requested
 
 
-def _check_targets(
-    target: NDArray[np.uint8], item_offsets: NDArray[np.int64], target_offsets: NDArray[np.int64]
+def _threads(threads: int) -> int:
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
+    return threads
+
+
+def _check_boxes(
+    confidence: NDArray[np.float32],
+    target: NDArray[np.uint8],
+    item_offsets: NDArray[np.int64],
+    target_offsets: NDArray[np.int64],
 ) -> None:
-    if len(item_offsets) != len(target_offsets):
-        raise ValueError(
-            f"target_offsets: wanted as many items as item_offsets, {len(item_offsets) - 1}, "
-            f"got {len(target_offsets) - 1}"
-        )
+    """Say what is wrong with the boxes; the counting itself only finds that something is."""
+    arguments.within("confidence", confidence, 0.0, 1.0, "[0, 1]")
     at = cpu.misplaced(target, item_offsets, target_offsets)
     if at >= 0:
         item = int(np.searchsorted(item_offsets, at, side="right")) - 1

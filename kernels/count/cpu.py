@@ -1,4 +1,4 @@
-"""Counting and scoring in C++ (``kernels/csrc/count.cpp``): arrays are allocated here and filled there."""
+"""Counting and scoring in C++ (``kernels/csrc/count.cpp``, ``rescore.cpp``, ``calibration.cpp``): arrays are allocated here and filled there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tallymill.kernels import _native
 Doubles = NDArray[np.float64]
 
 misplaced = _native.count_misplaced
-accumulate = _native.count_accumulate
 
 
 def calibrate(confidence: NDArray[np.float32], tau: float) -> NDArray[np.float32]:
@@ -18,6 +17,38 @@ def calibrate(confidence: NDArray[np.float32], tau: float) -> NDArray[np.float32
     rho = np.empty_like(confidence)
     _native.count_calibrate(confidence, tau, rho)
     return rho
+
+
+def raw_thresholds(thresholds: Doubles, tau: float) -> NDArray[np.float32]:
+    """The inverse of equation 6, by bisection."""
+    raw = np.empty(len(thresholds), np.float32)
+    _native.count_raw_thresholds(thresholds, tau, raw)
+    return raw
+
+
+def accumulate(
+    confidence: NDArray[np.float32],
+    target: NDArray[np.uint8],
+    item_offsets: NDArray[np.int64],
+    target_offsets: NDArray[np.int64],
+    thresholds: Doubles | None,
+    tau: float,
+    soft: Doubles | None,
+    hard: NDArray[np.int64] | None,
+    threads: int,
+) -> bool:
+    """Check and count in one pass over the boxes; False, and nothing added, when a box is not as it should be."""
+    new_soft = None if soft is None else soft.copy()
+    new_hard = None if hard is None else hard.copy()
+    if not _native.count_accumulate(
+        confidence, target, item_offsets, target_offsets, thresholds, tau, new_soft, new_hard, threads
+    ):
+        return False
+    if soft is not None:
+        soft[:] = new_soft
+    if hard is not None:
+        hard[:] = new_hard
+    return True
 
 
 def score(

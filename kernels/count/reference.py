@@ -25,24 +25,37 @@ def threshold(requested: NDArray[np.uint16]) -> Doubles:
     return np.where(n <= 3, 0.7, np.where(n >= 10, 0.3, 0.7 - 0.4 * (n - 3) / 7))
 
 
+def raw_thresholds(thresholds: Doubles, tau: float) -> NDArray[np.float32]:
+    """Bisection over the float32 values in [0, 1], which are ordered like their bits."""
+    below = np.zeros(len(thresholds), np.uint32)
+    reaches = np.full(len(thresholds), np.float32(1).view(np.uint32))
+    while (reaches - below > 1).any():
+        middle = below + (reaches - below) // 2
+        enough = calibrate(middle.view(np.float32), tau) >= thresholds
+        reaches = np.where(enough, middle, reaches)
+        below = np.where(enough, below, middle)
+    raw = np.where(thresholds <= 1, reaches.view(np.float32), np.float32(np.inf))
+    return np.where(thresholds <= 0, np.float32(0), raw)
+
+
 def accumulate(
     confidence: NDArray[np.float32],
     target: NDArray[np.uint8],
     item_offsets: NDArray[np.int64],
     target_offsets: NDArray[np.int64],
-    thresholds: Doubles,
+    thresholds: Doubles | None,
     tau: float,
-    soft: Doubles,
-    hard: NDArray[np.int64],
+    soft: Doubles | None,
+    hard: NDArray[np.int64] | None,
 ) -> None:
     """One box after another, so that the order of the sums is plain to see."""
     rho = calibrate(confidence, tau).astype(np.float64)
     for item in range(len(item_offsets) - 1):
         for box in range(item_offsets[item], item_offsets[item + 1]):
             which = target_offsets[item] + target[box]
-            if rho[box] >= thresholds[which]:
+            if soft is not None and thresholds is not None and rho[box] >= thresholds[which]:
                 soft[which] += rho[box]
-            if confidence[box] >= 0.5:
+            if hard is not None and confidence[box] >= 0.5:
                 hard[which] += 1
 
 

@@ -1,4 +1,4 @@
-// From retained boxes to scores: equations 5 to 8. Contract and checks: kernels/count/__init__.py.
+// Calibration and scores (equations 5, 6 and 8); the counts are in rescore.cpp. Contract and checks: kernels/count/__init__.py.
 //
 // Results are promised to the bit: float64 throughout, in the order written, compiled with -ffp-contract=off.
 #include <cmath>
@@ -6,22 +6,19 @@
 #include <limits>
 
 #include "bind.h"
+#include "calibration.h"
 
 namespace tallymill {
 namespace {
 
-// Equation 6. Rounding to float32 hides what math libraries differ in.
-float calibrated(float confidence, double tau) noexcept {
-  if (confidence == 0.0f || confidence == 1.0f) return confidence;
-  const double p = confidence;
-  return static_cast<float>(1.0 / (1.0 + std::exp(-std::log(p / (1.0 - p)) / tau)));
+void calibrate_all(Vector<const float> confidence, double tau, Vector<float> rho) {
+  nanobind::gil_scoped_release unlocked;
+  calibrate(confidence.data(), confidence.size(), tau, rho.data());
 }
 
-void calibrate(Vector<const float> confidence, double tau, Vector<float> rho) {
+void raw_thresholds(Vector<const double> thresholds, double tau, Vector<float> raw) {
   nanobind::gil_scoped_release unlocked;
-  const float* from = confidence.data();
-  float* to = rho.data();
-  for (std::size_t i = 0; i < confidence.size(); ++i) to[i] = calibrated(from[i], tau);
+  for (std::size_t t = 0; t < thresholds.size(); ++t) raw.data()[t] = raw_threshold(thresholds.data()[t], tau);
 }
 
 // The first box whose target its item does not have; -1 when there is none.
@@ -35,27 +32,6 @@ std::int64_t misplaced(Vector<const std::uint8_t> target, Vector<const std::int6
     }
   }
   return -1;
-}
-
-void accumulate(Vector<const float> confidence, Vector<const std::uint8_t> target,
-                Vector<const std::int64_t> item_offsets, Vector<const std::int64_t> target_offsets,
-                Vector<const double> thresholds, double tau, Vector<double> soft, Vector<std::int64_t> hard) {
-  nanobind::gil_scoped_release unlocked;
-  const std::int64_t *boxes = item_offsets.data(), *targets = target_offsets.data();
-  const float* p = confidence.data();
-  const std::uint8_t* category = target.data();
-  const double* threshold = thresholds.data();
-  double* sum = soft.data();
-  std::int64_t* count = hard.data();
-  const std::size_t items = item_offsets.size() - 1;
-  for (std::size_t i = 0; i < items; ++i) {
-    for (std::int64_t j = boxes[i]; j < boxes[i + 1]; ++j) {
-      const std::int64_t t = targets[i] + category[j];
-      const double rho = calibrated(p[j], tau);
-      if (rho >= threshold[t]) sum[t] += rho;
-      if (p[j] >= 0.5f) count[t] += 1;
-    }
-  }
 }
 
 // 1 - (e1 + ... + ek) / k, not below 0; NaN without targets and wherever a count is NaN.
@@ -93,13 +69,12 @@ void score(Vector<const double> soft, Vector<const std::int64_t> hard, Vector<co
 
 void bind_count(nanobind::module_& m) {
   using nanobind::arg;
-  m.def("count_calibrate", &calibrate, arg("confidence").noconvert(), arg("tau"), arg("rho").noconvert(),
+  m.def("count_calibrate", &calibrate_all, arg("confidence").noconvert(), arg("tau"), arg("rho").noconvert(),
         "Write the calibrated confidence of each raw one (equation 6).");
+  m.def("count_raw_thresholds", &raw_thresholds, arg("thresholds").noconvert(), arg("tau"), arg("raw").noconvert(),
+        "Write the least raw confidence that is calibrated to each threshold.");
   m.def("count_misplaced", &misplaced, arg("target").noconvert(), arg("item_offsets").noconvert(),
         arg("target_offsets").noconvert(), "Return the first box whose target its item does not have, or -1.");
-  m.def("count_accumulate", &accumulate, arg("confidence").noconvert(), arg("target").noconvert(),
-        arg("item_offsets").noconvert(), arg("target_offsets").noconvert(), arg("thresholds").noconvert(), arg("tau"),
-        arg("soft").noconvert(), arg("hard").noconvert(), "Add one detector's boxes to the counts of each target.");
   m.def("count_score", &score, arg("soft").noconvert(), arg("hard").noconvert(), arg("covering").noconvert(),
         arg("requested").noconvert(), arg("target_offsets").noconvert(), arg("soft_count").noconvert(),
         arg("hard_count").noconvert(), arg("cw_nps").noconvert(), arg("b_nps").noconvert(),

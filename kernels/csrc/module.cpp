@@ -6,5 +6,6 @@ NB_MODULE(_native, m) {
   tallymill::bind_paths(m);
   tallymill::bind_nms(m);
   tallymill::bind_count(m);
+  tallymill::bind_rescore(m);
   tallymill::bind_select(m);
 }
