@@ -5,6 +5,7 @@ Every check is one vectorised pass at most, because the public functions are als
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.errors import UsageError
+from tallymill.errors import MissingExtraError, UsageError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -39,6 +40,16 @@ def device_of(value: object) -> str:
     """``cuda`` for a torch tensor that lives on a GPU, ``cpu`` for anything else; torch is not imported for it."""
     torch = sys.modules.get("torch")
     return "cuda" if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda else "cpu"
+
+
+def gpu_module(operation: str) -> Any:
+    """Import ``kernels/<operation>/gpu.py``; MissingExtraError where torch or Triton is not installed."""
+    try:
+        return importlib.import_module(f"tallymill.kernels.{operation}.gpu")
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "triton"):
+            raise
+        raise MissingExtraError.of(error.name, "gpu") from None
 
 
 def array(name: str, value: object, dtype: type[_Scalar], *shape: int | None) -> NDArray[_Scalar]:
