@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -33,7 +32,7 @@ void share_out(std::int64_t items, std::int64_t threads, std::int64_t grain, Mak
   std::vector<std::jthread> pool;
   pool.reserve(workers - 1);
   try {
-    for (std::size_t i = 1; i < workers; ++i) pool.emplace_back(take, std::ref(scratch[i]));
+    for (std::size_t i = 1; i < workers; ++i) pool.emplace_back([&take, &own = scratch[i]]() noexcept { take(own); });
   } catch (const std::system_error&) {
     // The system has no more threads to give: those that run take all pieces, with the same result.
   }
