@@ -1,4 +1,6 @@
 # The compiled module takes only NumPy arrays that the public functions have checked; outputs are filled in place.
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,3 +59,60 @@ def select_peaks(
     cell: NDArray[np.int64],
     kept: NDArray[np.float32],
 ) -> int: ...
+def mask_iou(
+    a_words: NDArray[np.uint64],
+    a_start: NDArray[np.int64],
+    a_area: NDArray[np.int64],
+    a_box: NDArray[np.int32],
+    b_words: NDArray[np.uint64],
+    b_start: NDArray[np.int64],
+    b_area: NDArray[np.int64],
+    b_box: NDArray[np.int32],
+    portable: bool,
+    threads: int,
+    iou: NDArray[np.float64],
+) -> None: ...
+def masks_lay_out(box: NDArray[np.int32], start: NDArray[np.int64]) -> int: ...
+def masks_misplaced(box: NDArray[np.int32], start: NDArray[np.int64], words: int, height: int, width: int) -> int: ...
+def masks_measure_arrays(arrays: NDArray[np.uint8], box: NDArray[np.int32]) -> None: ...
+def masks_pack_arrays(
+    arrays: NDArray[np.uint8],
+    box: NDArray[np.int32],
+    start: NDArray[np.int64],
+    words: NDArray[np.uint64],
+    area: NDArray[np.int64],
+) -> None: ...
+def masks_rle_decode(
+    text: bytes,
+    text_offsets: NDArray[np.int64],
+    most: int,
+    counts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+) -> tuple[int, int]: ...
+def masks_rle_measure(
+    counts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    height: int,
+    width: int,
+    box: NDArray[np.int32],
+    area: NDArray[np.int64],
+) -> int: ...
+def masks_rle_pack(
+    counts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    height: int,
+    box: NDArray[np.int32],
+    start: NDArray[np.int64],
+    words: NDArray[np.uint64],
+) -> None: ...
+def masks_measure_ids(
+    image: NDArray[Any], ids: NDArray[np.uint32], box: NDArray[np.int32], area: NDArray[np.int64]
+) -> None: ...
+def masks_pack_ids(
+    image: NDArray[Any],
+    ids: NDArray[np.uint32],
+    box: NDArray[np.int32],
+    start: NDArray[np.int64],
+    words: NDArray[np.uint64],
+) -> None: ...
+def masks_ids_of_colours(rgb: NDArray[np.uint8], ids: NDArray[np.uint32]) -> None: ...

@@ -22,5 +22,7 @@ void bind_nms(nanobind::module_& m);
 void bind_count(nanobind::module_& m);
 void bind_rescore(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
+void bind_masks(nanobind::module_& m);
+void bind_mask_iou(nanobind::module_& m);
 
 }  // namespace tallymill

@@ -8,4 +8,6 @@ NB_MODULE(_native, m) {
   tallymill::bind_count(m);
   tallymill::bind_rescore(m);
   tallymill::bind_select(m);
+  tallymill::bind_masks(m);
+  tallymill::bind_mask_iou(m);
 }
