@@ -10,7 +10,9 @@ def nms(
     scores: NDArray[np.float32],
     offsets: NDArray[np.int64],
     iou_threshold: float,
+    score_threshold: float,
     threads: int,
+    path: str,
     indices: NDArray[np.int64],
     kept_offsets: NDArray[np.int64],
 ) -> int: ...

@@ -14,7 +14,10 @@
 
 #ifdef __AVX2__
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wuninitialized"  // GCC 12 about its own _mm512_undefined_ps
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 #endif

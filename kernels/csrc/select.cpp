@@ -7,9 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 
 #include "bind.h"
+#include "floats.h"
 
 namespace tallymill {
 namespace {
@@ -39,12 +39,6 @@ struct Selected {
     ++count;
   }
 };
-
-// Comparing floats with it says what comparing them in float64 with the value would.
-float least_float_not_below(double value) noexcept {
-  const auto near = static_cast<float>(value);
-  return near < value ? std::nextafter(near, std::numeric_limits<float>::infinity()) : near;
-}
 
 // Calls `reached` for every entry of at least `least`, in cell order; false as soon as one is not finite. Nearly all
 // blocks hold nothing: two flags tell, without a branch an entry.

@@ -17,14 +17,15 @@ namespace tallymill {
 // nothing that runs on a thread need throw: work has to be noexcept. Which thread takes which piece is left to chance.
 template <typename Make, typename Work>
 void share_out(std::int64_t items, std::int64_t threads, std::int64_t grain, Make make, Work work) {
-  static_assert(noexcept(work(items, items, std::declval<decltype(make())&>())));
+  using Scratch = decltype(make());
+  static_assert(noexcept(work(items, items, std::declval<Scratch&>())));
   const std::int64_t pieces = (items + grain - 1) / grain;
   const auto workers = static_cast<std::size_t>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(pieces, 1)));
-  std::vector<decltype(make())> scratch;
+  std::vector<Scratch> scratch;
   scratch.reserve(workers);
   for (std::size_t i = 0; i < workers; ++i) scratch.push_back(make());
   std::atomic<std::int64_t> next{0};
-  const auto take = [&](auto& own) noexcept {
+  const auto take = [&](Scratch& own) noexcept {
     for (auto first = next.fetch_add(grain); first < items; first = next.fetch_add(grain)) {
       work(first, std::min(first + grain, items), own);
     }
@@ -37,6 +38,11 @@ void share_out(std::int64_t items, std::int64_t threads, std::int64_t grain, Mak
     // The system has no more threads to give: those that run take all pieces, with the same result.
   }
   take(scratch[0]);
+}
+
+// Items a piece, for many that take about as long: all of them for one thread, several pieces a thread otherwise.
+inline std::int64_t fair_grain(std::int64_t items, std::int64_t threads) noexcept {
+  return std::max<std::int64_t>(threads > 1 ? items / (8 * threads) : items, 1);
 }
 
 }  // namespace tallymill

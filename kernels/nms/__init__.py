@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.kernels import arguments
+from tallymill.kernels import arguments, paths
 from tallymill.kernels.nms import cpu, reference
 
-IMPLEMENTATIONS = ("cpu", "reference")
+IMPLEMENTATIONS = ("cpu", *paths.PATHS, "reference")
 MAX_THREADS = 256
 
 
 class Kept(NamedTuple):
     """The boxes that survived: ``indices`` int64 [K] into the boxes, segment after segment, each by falling score
-    and then rising index; ``offsets`` int64 [S+1], where each segment's survivors begin and end in ``indices``.
+    and then rising index; ``offsets`` int64 [S*C+1], where each segment's survivors begin and end in ``indices``.
     """
 
     indices: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 def select(impl: str, device: str = "cpu") -> str:
-    """Name the implementation that runs for ``impl`` (auto, cpu, reference); UsageError when there is none."""
+    """Name the implementation that runs for ``impl`` (auto or one of IMPLEMENTATIONS); UsageError for any other."""
     return arguments.choose("nms", impl, device, IMPLEMENTATIONS)
 
 
@@ -44,30 +44,69 @@ def nms(
     offsets: NDArray[Any],
     iou_threshold: float = 0.5,
     *,
+    score_threshold: float | None = None,
     impl: str = "auto",
     threads: int = 1,
 ) -> Kept:
     """Suppress, inside each segment, every box that overlaps a better one that stays.
 
-    ``boxes`` float32 [N, 4] xyxy in pixels, ``scores`` float32 [N], ``offsets`` int64 [S+1]. The order is by falling
-    score, ties by rising index; suppressed when IoU > ``iou_threshold``, strictly, with areas (x2-x1)*(y2-y1). IoU is
-    evaluated in float32 and compared in float64, which gives the indices of ``torchvision.ops.nms`` on a CPU.
-    ``threads`` (1 to 256) share out the segments; the result does not depend on it, nor on the implementation.
-    Arrays must not be changed by other threads meanwhile. TypeError and ValueError name the argument that is wrong.
+    ``boxes`` float32 [N, 4] xyxy in pixels, ``offsets`` int64 [S+1] of the images among them. ``scores`` float32 [N],
+    or [N, C] where the C categories of an image share its boxes: each is a segment of its own then, s*C + c of S*C.
+    Boxes that score below ``score_threshold`` (compared in float64; None: no box) take no part in a segment.
+
+    The order is by falling score, ties by rising index; suppressed when IoU > ``iou_threshold``, strictly, with areas
+    (x2-x1)*(y2-y1). IoU is evaluated in float32 and compared in float64, which gives the indices of
+    ``torchvision.ops.nms`` on a CPU. ``threads`` (1 to 256) share out the images; the result does not depend on it, nor
+    on the implementation: ``cpu`` is the best of ``avx512``, ``avx2`` and ``portable`` that the machine can run.
+
+    Arrays must not be changed by other threads meanwhile. TypeError and ValueError name the argument that is wrong;
+    a box or score that :func:`valid` refuses is, whatever its score. UsageError: the machine cannot run ``impl``.
     """
     chosen = select(impl)
-    boxes = arguments.array("boxes", boxes, np.float32, None, 4)
-    scores = arguments.array("scores", scores, np.float32, len(boxes))
-    offsets = arguments.offsets("offsets", offsets, len(boxes), "boxes")
+    boxes, scores, offsets = _segments(boxes, scores, offsets)
     if not 0.0 <= iou_threshold <= 1.0:
         raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
+    least = -np.inf if score_threshold is None else float(score_threshold)
+    if np.isnan(least):
+        raise ValueError("score_threshold: wanted a number, got nan")
+    _check_threads(threads)
+    if chosen == "reference":
+        _check_valid(boxes, scores)
+        return Kept(*reference.nms(boxes, scores, offsets, float(iou_threshold), least, threads))
+    paths.require("nms", chosen)
+    kept = cpu.nms(boxes, scores, offsets, float(iou_threshold), least, threads, chosen)
+    if kept is None:
+        _check_valid(boxes, scores)
+        raise ValueError("boxes: changed while they were read")
+    return Kept(*kept)
+
+
+def _segments(
+    boxes: NDArray[Any], scores: NDArray[Any], offsets: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """The three as contiguous arrays of the right types, scores [N, C]."""
+    boxes = arguments.array("boxes", boxes, np.float32, None, 4)
+    if np.ndim(scores) == 2:
+        scores = arguments.array("scores", scores, np.float32, len(boxes), None)
+    else:
+        scores = arguments.array("scores", scores, np.float32, len(boxes)).reshape(-1, 1)
+    return boxes, scores, arguments.offsets("offsets", offsets, len(boxes), "boxes")
+
+
+def _check_threads(threads: int) -> None:
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
-    usable = cpu.valid(boxes, scores)
+
+
+def _check_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+    usable = reference.valid(boxes, scores)
     if not usable.all():
         at = int(usable.argmin())
         raise ValueError(
-            f"boxes: {boxes[at]} with score {scores[at]} at {at} is degenerate or not finite; drop what valid() refuses"
+            f"boxes: {boxes[at]} with score {_shown(scores[at])} at {at} is degenerate or not finite; "
+            "drop what valid() refuses"
         )
-    run = cpu.nms if chosen == "cpu" else reference.nms
-    return Kept(*run(boxes, scores, offsets, float(iou_threshold), threads))
+
+
+def _shown(scores: NDArray[np.float32]) -> Any:
+    return scores[0] if len(scores) == 1 else scores

@@ -20,10 +20,16 @@ def nms(
     scores: NDArray[np.float32],
     offsets: NDArray[np.int64],
     iou_threshold: float,
+    score_threshold: float,
     threads: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Run the greedy loop over each segment, several segments at a time when ``threads`` allows."""
-    indices = np.empty(len(boxes), np.int64)
-    kept_offsets = np.empty(len(offsets), np.int64)
-    kept = _native.nms(boxes, scores, offsets, iou_threshold, threads, indices, kept_offsets)
-    return indices[:kept], kept_offsets
+    path: str,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Run the greedy loop over each segment, several images at a time when ``threads`` allows; None when a box or score
+    is not valid.
+    """
+    indices = np.empty(scores.size, np.int64)
+    kept_offsets = np.empty((len(offsets) - 1) * scores.shape[1] + 1, np.int64)
+    kept = _native.nms(
+        boxes, scores.ravel(), offsets, iou_threshold, score_threshold, threads, path, indices, kept_offsets
+    )
+    return None if kept < 0 else (indices[:kept], kept_offsets)

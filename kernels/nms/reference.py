@@ -9,8 +9,8 @@ Boxes = NDArray[np.float32]
 
 
 def valid(boxes: Boxes, scores: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Bool [N]: finite throughout, and wider and higher than nothing."""
-    finite = np.isfinite(boxes).all(axis=1) & np.isfinite(scores)
+    """Bool [N]: finite throughout, and wider and higher than nothing; scores [N] or [N, C]."""
+    finite = np.isfinite(boxes).all(axis=1) & np.isfinite(scores).all(axis=tuple(range(1, scores.ndim)))
     return finite & (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
 
 
@@ -30,16 +30,21 @@ def nms(
     scores: NDArray[np.float32],
     offsets: NDArray[np.int64],
     iou_threshold: float,
+    score_threshold: float,
     threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Go through each segment by falling score and keep what overlaps nothing that was kept before."""
+    """Go through each image and category by falling score and keep what overlaps nothing that was kept before."""
     del threads  # part of the shared signature
     indices: list[int] = []
     ends = [0]
+    exact = scores.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            indices += keep(boxes, sorted(range(start, stop), key=lambda i: (-scores[i], i)), iou_threshold)
-            ends.append(len(indices))
+            for score in exact[start:stop].T:
+                taking_part = [i for i in range(stop - start) if score[i] >= score_threshold]
+                order = sorted(taking_part, key=lambda i: (-score[i], i))  # noqa: B023
+                indices += [start + i for i in keep(boxes[start:stop], order, iou_threshold)]
+                ends.append(len(indices))
     return np.array(indices, np.int64), np.array(ends, np.int64)
 
 

@@ -341,7 +341,9 @@ GOOD: dict[str, Any] = {
         ("boxes", np.zeros((2, 5), np.float32), ValueError, r"boxes: wanted shape \[any, 4\], got \[2, 5\]"),
         ("boxes", np.zeros(8, np.float32), ValueError, r"boxes: wanted shape \[any, 4\], got \[8\]"),
         ("scores", f32(0.5), ValueError, r"scores: wanted shape \[2\], got \[1\]"),
-        ("scores", np.zeros((2, 1), np.float32), ValueError, r"scores: wanted shape \[2\], got \[2, 1\]"),
+        ("scores", np.zeros((3, 1), np.float32), ValueError, r"scores: wanted shape \[2, any\], got \[3, 1\]"),
+        ("scores", np.zeros((2, 1, 1), np.float32), ValueError, r"scores: wanted shape \[2\], got \[2, 1, 1\]"),
+        ("score_threshold", float("nan"), ValueError, "score_threshold: wanted a number, got nan"),
         ("scores", np.zeros(2, np.float16), TypeError, "scores: wanted dtype float32, got float16"),
         ("scores", f32(0.5, np.nan), ValueError, r"score nan at 1 is degenerate or not finite"),
         ("offsets", np.array([0, 2], np.int32), TypeError, "offsets: wanted dtype int64, got int32"),
@@ -370,7 +372,7 @@ def test_select(device: str) -> None:
         select("gpu", device)
     with pytest.raises(UsageError, match="no implementation 'numba'") as raised:
         select("numba", device)
-    assert raised.value.hint == "one of: auto, cpu, reference"
+    assert raised.value.hint == "one of: auto, cpu, avx512, avx2, portable, reference"
 
 
 def test_select_refuses_an_unknown_device() -> None:
