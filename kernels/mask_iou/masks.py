@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tallymill.kernels import arguments
 from tallymill.kernels.mask_iou import cpu, reference, rle
+from tallymill.kernels.mask_iou.device import DeviceMasks, moved
 
 MAX_SIDE = 2**31 - 8
 
@@ -119,6 +120,10 @@ class Masks:
     def to_arrays(self) -> NDArray[np.bool_]:
         """Unpack to bool [K, H, W]."""
         return reference.unpack(self.words, self.start, self.box, self.height, self.width)
+
+    def to(self, device: Any) -> DeviceMasks:
+        """Copy to the memory of ``device``, as torch names it ("cuda", "cuda:1"), for ``impl="gpu"``."""
+        return moved(self, device)
 
 
 def panoptic_ids(rgb: NDArray[Any]) -> NDArray[np.uint32]:

@@ -450,10 +450,10 @@ def test_wrong_arguments_of_mask_iou() -> None:
 
 
 def test_select() -> None:
-    assert [select(name) for name in ("auto", *operation.IMPLEMENTATIONS)] == ["cpu", "cpu", "portable", "reference"]
-    assert select("auto", "cuda") == "cpu"
-    with pytest.raises(UsageError, match="mask_iou: no implementation 'gpu'"):
-        select("gpu", "cuda")
+    assert [select(name) for name in operation.IMPLEMENTATIONS] == list(operation.IMPLEMENTATIONS)
+    assert (select("auto"), select("auto", "cuda")) == ("cpu", "gpu")
+    with pytest.raises(UsageError, match="mask_iou: no implementation 'avx2'"):
+        select("avx2", "cuda")
 
 
 def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,5 +474,7 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
     for impl in ("auto", "cpu", "portable", "reference"):
         mask_iou(masks, masks, impl=impl)
     assert ran == ["cpu", "cpu", "portable", "reference"]
-    with pytest.raises(UsageError, match="no implementation 'gpu'"):
+    with pytest.raises(TypeError, match="a: wanted DeviceMasks"):
         mask_iou(masks, masks, impl="gpu")
+    with pytest.raises(UsageError, match="no implementation 'avx2'"):
+        mask_iou(masks, masks, impl="avx2")
