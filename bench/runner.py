@@ -13,6 +13,7 @@ from tallymill.runners.run_folder import versions
 
 ENTRIES = {
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
+    "mask_iou": ("tallymill.bench.kernels.mask_iou", "mask IoU and packing against pycocotools, NumPy and torch"),
     "sweep": ("tallymill.bench.sweep", "engine time an image, items/s and memory of a sweep"),
 }
 

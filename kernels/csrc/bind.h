@@ -23,6 +23,8 @@ void bind_count(nanobind::module_& m);
 void bind_rescore(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
 void bind_masks(nanobind::module_& m);
+void bind_rle(nanobind::module_& m);
+void bind_panoptic(nanobind::module_& m);
 void bind_mask_iou(nanobind::module_& m);
 
 }  // namespace tallymill

@@ -9,5 +9,7 @@ NB_MODULE(_native, m) {
   tallymill::bind_rescore(m);
   tallymill::bind_select(m);
   tallymill::bind_masks(m);
+  tallymill::bind_rle(m);
+  tallymill::bind_panoptic(m);
   tallymill::bind_mask_iou(m);
 }
