@@ -1,4 +1,6 @@
-"""Counting and scoring in C++ (``kernels/csrc/count.cpp``, ``rescore.cpp``, ``calibration.cpp``): arrays are allocated here and filled there."""
+"""Counting and scoring in C++ (``calibration.cpp``, ``rescore.cpp`` and ``count.cpp`` in ``kernels/csrc``): arrays are
+allocated here and filled there.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,9 @@ def accumulate(
         confidence, target, item_offsets, target_offsets, thresholds, tau, new_soft, new_hard, threads
     ):
         return False
-    if soft is not None:
+    if soft is not None and new_soft is not None:
         soft[:] = new_soft
-    if hard is not None:
+    if hard is not None and new_hard is not None:
         hard[:] = new_hard
     return True
 
