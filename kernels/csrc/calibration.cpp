@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "clones.h"
+#include "paths.h"
 
 namespace tallymill {
 namespace {

@@ -33,10 +33,11 @@ Path path_named(const char* name);
 #define TALLYMILL_ON(path, function) (static_cast<void>(path), &portable::function)
 #endif
 
-// Before a function: compiled for several instruction sets, of which the loader picks one. The loader does so before a
-// sanitizer is set up, so not then. Arithmetic stays what it was: -ffp-contract=off holds for all of them.
+// Before a function: compiled for several instruction sets, of which the loader picks one by what the machine can do (a
+// processor's name, such as arch=haswell, would fit that processor only). The loader does so before a sanitizer is set
+// up, so not then. Arithmetic stays what it was: -ffp-contract=off holds for all of them.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(TALLYMILL_SANITIZE)
-#define TALLYMILL_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#define TALLYMILL_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define TALLYMILL_CLONES
 #endif

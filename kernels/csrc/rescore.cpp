@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -13,12 +14,14 @@
 
 #include "bind.h"
 #include "calibration.h"
-#include "clones.h"
+#include "paths.h"
+#include "threads.h"
 
 namespace tallymill {
 namespace {
 
-constexpr std::int64_t BLOCK = 2048;
+constexpr std::int64_t GRAIN = 1024;  // items that a thread takes at a time
+constexpr std::int64_t BLOCK = 2048;  // boxes
 constexpr std::int64_t ADDRESSABLE = 256;  // targets of one item that a uint8 can name
 constexpr std::uint64_t ONES = 0x0101010101010101;
 
@@ -185,7 +188,7 @@ bool count_items(const Problem& p, std::int64_t first, std::int64_t last, Scratc
 bool accumulate(Vector<const float> confidence, Vector<const std::uint8_t> target,
                 Vector<const std::int64_t> item_offsets, Vector<const std::int64_t> target_offsets,
                 std::optional<Vector<const double>> thresholds, double tau, std::optional<Vector<double>> soft,
-                std::optional<Vector<std::int64_t>> hard, int /*threads*/) {
+                std::optional<Vector<std::int64_t>> hard, std::int64_t threads) {
   nanobind::gil_scoped_release unlocked;
   const Problem problem{confidence.data(),
                         target.data(),
@@ -195,8 +198,13 @@ bool accumulate(Vector<const float> confidence, Vector<const std::uint8_t> targe
                         tau,
                         soft ? soft->data() : nullptr,
                         hard ? hard->data() : nullptr};
-  const auto scratch = std::make_unique<Scratch>(tau);
-  return count_items(problem, 0, static_cast<std::int64_t>(item_offsets.size()) - 1, *scratch);
+  const auto items = static_cast<std::int64_t>(item_offsets.size()) - 1;
+  std::atomic<bool> good{true};
+  const auto count = [&](std::int64_t first, std::int64_t last, std::unique_ptr<Scratch>& scratch) noexcept {
+    if (!count_items(problem, first, last, *scratch)) good = false;
+  };
+  share_out(items, threads, GRAIN, [&] { return std::make_unique<Scratch>(tau); }, count);
+  return good;
 }
 
 }  // namespace
