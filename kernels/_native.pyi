@@ -118,3 +118,42 @@ def masks_pack_ids(
     words: NDArray[np.uint64],
 ) -> None: ...
 def masks_ids_of_colours(rgb: NDArray[np.uint8], ids: NDArray[np.uint32]) -> None: ...
+def assign_f32(
+    costs: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    row_starts: NDArray[np.int64],
+    maximize: bool,
+    threads: int,
+    path: str,
+    column: NDArray[np.int64],
+    total: NDArray[np.float64],
+    pairs: NDArray[np.int64],
+    undefined: NDArray[np.int64],
+) -> int: ...
+def assign_f64(
+    costs: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    row_starts: NDArray[np.int64],
+    maximize: bool,
+    threads: int,
+    path: str,
+    column: NDArray[np.int64],
+    total: NDArray[np.float64],
+    pairs: NDArray[np.int64],
+    undefined: NDArray[np.int64],
+) -> int: ...
+def match(
+    boxes_a: NDArray[np.float32],
+    offsets_a: NDArray[np.int64],
+    boxes_b: NDArray[np.float32],
+    offsets_b: NDArray[np.int64],
+    gate: float,
+    threads: int,
+    path: str,
+    partner: NDArray[np.int64],
+    iou: NDArray[np.float32],
+) -> int: ...

@@ -5,6 +5,7 @@ NB_MODULE(_native, m) {
   m.doc() = "Compiled kernels of tallymill (arrays in, arrays out).";
   tallymill::bind_paths(m);
   tallymill::bind_nms(m);
+  tallymill::bind_match(m);
   tallymill::bind_count(m);
   tallymill::bind_rescore(m);
   tallymill::bind_select(m);

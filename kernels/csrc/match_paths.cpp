@@ -1,0 +1,406 @@
+// Assignment of least cost, compiled once a path: no standard library here (see lanes.h).
+//
+// Jonker and Volgenant's algorithm (Computing 38, 1987) for rows <= columns: every row first takes a cheapest column if
+// that is free; rows that are left bid for columns, which raises prices; those still left then look for the cheapest
+// alternation of paired and unpaired edges that ends in a free column. The price of a column only ever falls below 0
+// once it has a row, so that columns without one cost nothing, which is what optimality asks of them.
+//
+// Every choice is by least value and then least column, so that all paths give the same pairs.
+#include "lanes.h"
+#include "match.h"
+
+namespace tallymill::TALLYMILL_PATH {
+namespace {
+
+template <typename Real>
+constexpr Real infinity = static_cast<Real>(__builtin_inf());
+
+// What differs between precisions.
+struct Single {
+  using Real = float;
+  using Lanes = F32;
+  using IndexLanes = I32;
+  using Scratch = MatchScratch32;
+  static IndexLanes index(std::int32_t i) { return I32::all(i); }
+};
+struct Double {
+  using Real = double;
+  using Lanes = F64;
+  using IndexLanes = I64;
+  using Scratch = MatchScratch64;
+  static IndexLanes index(std::int32_t i) { return I64::all(i); }
+};
+
+inline std::int64_t stride_of(std::int64_t columns) { return (columns + 15) / 16 * 16; }
+
+// The two least of what a row would pay, and the first column that costs the least.
+template <typename Real>
+struct Offers {
+  Real best, second;
+  std::int64_t column;
+};
+
+// Blocks: how many vectors hold all columns, or 0 where only `blocks` tells. Knowing it, the compiler unrolls.
+template <typename Kind, int Blocks>
+class Problem {
+  using Real = typename Kind::Real;
+  using Lanes = typename Kind::Lanes;
+  static constexpr std::int64_t width = Lanes::width;
+
+ public:
+  Problem(const typename Kind::Scratch& scratch, std::int64_t rows, std::int64_t columns)
+      : s(scratch), rows(rows), columns(columns), stride(stride_of(columns)), runtime_blocks(stride / width) {}
+
+  // Leaves every row's column in column_of. False when some row can get none.
+  bool solve() {
+    std::int64_t left = take_cheapest();
+    if (left < 0) return false;
+    for (int round = 0; round < 2 && left > 0; ++round) left = bid(left);
+    for (std::int64_t k = 0; k < left; ++k) {
+      if (!find_alternation(s.looking[k])) return false;
+    }
+    return true;
+  }
+
+ private:
+  const typename Kind::Scratch& s;
+  std::int64_t rows, columns, stride, runtime_blocks;
+
+  std::int64_t blocks() const { return Blocks > 0 ? Blocks : runtime_blocks; }
+  const Real* row(std::int64_t i) const { return s.costs + i * stride; }
+
+  void pair(std::int64_t i, std::int64_t j) {
+    s.row_of[j] = static_cast<std::int32_t>(i);
+    s.column_of[i] = static_cast<std::int32_t>(j);
+    s.open[j / width] &= ~(1u << (j % width));
+  }
+
+  // Returns how many rows are left without a column, -1 when one can have none.
+  std::int64_t take_cheapest() {
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      Lanes::all(0).store(s.price + width * b);
+      const std::int64_t here = columns - width * b;
+      s.open[b] = here >= width ? (1u << width) - 1u : here > 0 ? (1u << here) - 1u : 0u;
+    }
+    for (std::int64_t j = 0; j < stride; ++j) s.row_of[j] = -1;
+    std::int64_t left = 0;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const Real* cost = row(i);
+      Lanes least = Lanes::load(cost);
+      for (std::int64_t b = 1; b < blocks(); ++b) least = min(least, Lanes::load(cost + width * b));
+      const Real cheapest = reduce_min(least);
+      if (cheapest == infinity<Real>) return -1;
+      s.column_of[i] = -1;
+      const Lanes wanted = Lanes::all(cheapest);
+      std::int64_t b = 0;
+      std::uint32_t free = 0;
+      while (b < blocks() && (free = bits(Lanes::load(cost + width * b) == wanted) & s.open[b]) == 0) ++b;
+      if (free != 0) pair(i, width * b + __builtin_ctz(free));
+      else s.looking[left++] = static_cast<std::int32_t>(i);
+    }
+    return left;
+  }
+
+  Offers<Real> offers(std::int64_t i) const {
+    const Real* cost = row(i);
+    const Lanes none = Lanes::all(infinity<Real>);
+    Lanes best = none, second = none;
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      const Lanes net = Lanes::load(cost + width * b) - Lanes::load(s.price + width * b);
+      second = min(second, max(net, best));
+      best = min(best, net);
+    }
+    const Real least = reduce_min(best);
+    const Lanes wanted = Lanes::all(least);
+    // The lanes of `best` that do not hold the least compete with `second`; two lanes that hold it are a tie.
+    const std::uint32_t holders = bits(best == wanted);
+    Real runner_up = least;
+    if ((holders & (holders - 1)) == 0) {
+      const Real rest = reduce_min(where(best == wanted, none, best)), other = reduce_min(second);
+      runner_up = rest < other ? rest : other;
+    }
+    for (std::int64_t b = 0;; ++b) {
+      const Lanes net = Lanes::load(cost + width * b) - Lanes::load(s.price + width * b);
+      if (const std::uint32_t found = bits(net == wanted)) return {least, runner_up, width * b + __builtin_ctz(found)};
+    }
+  }
+
+  // Every row that looks takes its best column from whoever has it and lowers the column's price until it is no better
+  // than the second best. A row that was robbed looks again, at once if the price moved. Returns how many are left.
+  std::int64_t bid(std::int64_t looking) {
+    std::int64_t budget = 3 * looking + 8, left = 0;
+    for (std::int64_t k = 0; k < looking;) {
+      const std::int32_t i = s.looking[k++];
+      if (budget-- <= 0) {
+        s.later[left++] = i;
+        continue;
+      }
+      const Offers<Real> offer = offers(i);
+      const std::int32_t robbed = s.row_of[offer.column];
+      const Real price = s.price[offer.column] - (offer.second - offer.best);
+      // Rounding may leave the price where it was; an only offer has no second.
+      const bool moves = offer.second < infinity<Real> && price < s.price[offer.column];
+      if (!moves && robbed >= 0) {
+        s.later[left++] = i;
+        continue;
+      }
+      if (moves) s.price[offer.column] = price;
+      pair(i, offer.column);
+      if (robbed >= 0) {
+        s.column_of[robbed] = -1;
+        s.looking[--k] = robbed;
+      }
+    }
+    for (std::int64_t k = 0; k < left; ++k) s.looking[k] = s.later[k];
+    return left;
+  }
+
+  // Shortens distances by going on from row i, whose own net cost lies `base` below its distance; returns the least.
+  template <bool First>
+  Real extend(std::int32_t i, Real base) {
+    const Real* cost = row(i);
+    const Lanes from = Lanes::all(base);
+    const auto here = Kind::index(i);
+    Lanes least = Lanes::all(infinity<Real>);
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      const std::int64_t j = width * b;
+      const Lanes way = from + (Lanes::load(cost + j) - Lanes::load(s.price + j));
+      if constexpr (First) {
+        way.store(s.distance + j);
+        here.store(s.reached_from + j);
+        least = min(least, way);
+      } else {
+        const Lanes known = Lanes::load(s.distance + j);
+        const auto shorter = way < known;
+        if (any(shorter)) {
+          min(way, known).store(s.distance + j);
+          where(shorter, here, Kind::IndexLanes::load(s.reached_from + j)).store(s.reached_from + j);
+        }
+        least = min(least, min(way, known));
+      }
+    }
+    return reduce_min(least);
+  }
+
+  // The first column at that distance, if possible one without a row.
+  std::int64_t nearest(Real distance) const {
+    const Lanes wanted = Lanes::all(distance);
+    std::int64_t taken = -1;
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      const std::uint32_t at = bits(Lanes::load(s.distance + width * b) == wanted);
+      if (at == 0) continue;
+      if (const std::uint32_t free = at & s.open[b]) return width * b + __builtin_ctz(free);
+      if (taken < 0) taken = width * b + __builtin_ctz(at);
+    }
+    return taken;
+  }
+
+  // Dijkstra over columns from row `start`. A settled column's price is minus infinity meanwhile, which makes every way
+  // to it infinitely long, as its distance is, so that the loops need not tell settled columns from others.
+  bool find_alternation(std::int32_t start) {
+    std::int64_t settled = 0;
+    Real distance = extend<true>(start, 0);
+    std::int64_t column = -1;
+    while (distance < infinity<Real>) {
+      column = nearest(distance);
+      const std::int32_t next = s.row_of[column];
+      if (next < 0) break;
+      const Real net = row(next)[column] - s.price[column];
+      s.settled[settled] = static_cast<std::int32_t>(column);
+      s.settled_distance[settled] = distance;
+      s.settled_price[settled++] = s.price[column];
+      s.price[column] = -infinity<Real>;
+      s.distance[column] = infinity<Real>;
+      distance = extend<false>(next, distance - net);
+    }
+    const bool found = distance < infinity<Real>;
+    for (std::int64_t k = 0; k < settled; ++k) {
+      s.price[s.settled[k]] = s.settled_price[k] + (found ? s.settled_distance[k] - distance : 0);
+    }
+    if (!found) return false;
+    for (std::int64_t j = column;;) {
+      const auto i = static_cast<std::int32_t>(s.reached_from[j]);
+      const std::int32_t before = s.column_of[i];
+      pair(i, j);
+      if (i == start) return true;
+      j = before;
+    }
+  }
+};
+
+template <typename Kind>
+bool solve(const typename Kind::Scratch& s, std::int64_t rows, std::int64_t columns) {
+  switch (stride_of(columns) / Kind::Lanes::width) {
+    case 1: return Problem<Kind, 1>(s, rows, columns).solve();
+    case 2: return Problem<Kind, 2>(s, rows, columns).solve();
+    case 3: return Problem<Kind, 3>(s, rows, columns).solve();
+    case 4: return Problem<Kind, 4>(s, rows, columns).solve();
+    default: return Problem<Kind, 0>(s, rows, columns).solve();
+  }
+}
+
+// --- Costs as given ------------------------------------------------------------------------------------------------
+
+struct Loaded {
+  double least, most;  // of the finite entries
+  std::int64_t undefined;
+  bool refused;
+};
+
+// Lays costs out as rows <= columns, to be minimised, NaN as forbidden. Sums of what is huge must stay finite, so that
+// such costs are scaled by a power of two, which changes no digit.
+template <typename Real>
+Loaded lay_out(const Costs& costs, const Real* entries, double scale, const MatchScratch64& s) {
+  const bool turned = costs.rows > costs.columns;
+  const std::int64_t rows = turned ? costs.columns : costs.rows, columns = turned ? costs.rows : costs.columns;
+  const std::int64_t down = turned ? 1 : costs.columns, along = turned ? costs.columns : 1, stride = stride_of(columns);
+  const double sign = costs.maximize ? -scale : scale;
+  Loaded loaded{infinity<double>, -infinity<double>, 0, false};
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const Real* from = entries + i * down;
+    double* to = s.costs + i * stride;
+    double least = infinity<double>, most = -infinity<double>;
+    std::int64_t undefined = 0;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const double cost = sign * static_cast<double>(from[j * along]);
+      const bool defined = cost == cost;
+      undefined += defined ? 0 : 1;
+      const double usable = defined ? cost : infinity<double>;
+      to[j] = usable;
+      least = usable < least ? usable : least;
+      const double finite = usable < infinity<double> ? usable : -infinity<double>;
+      most = finite > most ? finite : most;
+    }
+    for (std::int64_t j = columns; j < stride; ++j) to[j] = infinity<double>;
+    loaded.undefined += undefined;
+    loaded.least = least < loaded.least ? least : loaded.least;
+    loaded.most = most > loaded.most ? most : loaded.most;
+  }
+  loaded.refused = loaded.least == -infinity<double>;
+  return loaded;
+}
+
+Loaded lay_out(const Costs& costs, double scale, const MatchScratch64& s) {
+  return costs.is_double ? lay_out(costs, static_cast<const double*>(costs.entries), scale, s)
+                         : lay_out(costs, static_cast<const float*>(costs.entries), scale, s);
+}
+
+double entry(const Costs& costs, std::int64_t i, std::int64_t j) {
+  const std::int64_t at = i * costs.columns + j;
+  return costs.is_double ? static_cast<const double*>(costs.entries)[at] : static_cast<const float*>(costs.entries)[at];
+}
+
+// Where no assignment of all rows exists: forbidden pairs get a cost above that of any assignment without them, so that
+// the least total has as few of them as can be.
+void price_forbidden(const Loaded& loaded, std::int64_t rows, std::int64_t columns, const MatchScratch64& s) {
+  const double range = loaded.most > loaded.least ? loaded.most - loaded.least : 1.0;
+  const double forbidden = range * static_cast<double>(rows + 1);
+  const std::int64_t stride = stride_of(columns);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      double& cost = s.costs[i * stride + j];
+      cost = cost < infinity<double> ? cost - loaded.least : forbidden;
+    }
+  }
+}
+
+}  // namespace
+
+Solution assign(const Costs& costs, const MatchScratch64& s, std::int64_t* column) noexcept {
+  constexpr double huge = 0x1p900, shrink = 0x1p-200;
+  const bool turned = costs.rows > costs.columns;
+  const std::int64_t rows = turned ? costs.columns : costs.rows, columns = turned ? costs.rows : costs.columns;
+  for (std::int64_t i = 0; i < costs.rows; ++i) column[i] = -1;
+  Solution solution{0, 0, false, 0.0};
+  if (rows == 0) return solution;
+  Loaded loaded = lay_out(costs, 1.0, s);
+  solution.undefined = loaded.undefined;
+  solution.refused = loaded.refused;
+  if (loaded.refused || loaded.least == infinity<double>) return solution;
+  if (loaded.most > huge || loaded.least < -huge) loaded = lay_out(costs, shrink, s);
+  if (!solve<Double>(s, rows, columns)) {
+    price_forbidden(loaded, rows, columns, s);
+    solve<Double>(s, rows, columns);
+  }
+  for (std::int64_t i = 0; i < costs.rows; ++i) {
+    const std::int64_t j = turned ? s.row_of[i] : s.column_of[i];
+    if (j < 0) continue;
+    const double cost = entry(costs, i, j);
+    if (cost - cost != 0.0) continue;  // infinite or NaN: forbidden
+    column[i] = j;
+    solution.total += cost;
+    ++solution.pairs;
+  }
+  return solution;
+}
+
+// --- Boxes ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+void lay_out_boxes(const float* boxes, std::int64_t size, const MatchScratch32& s) {
+  const std::int64_t stride = stride_of(size);
+  float *x1 = s.corners, *y1 = x1 + stride, *x2 = y1 + stride, *y2 = x2 + stride, *area = y2 + stride;
+  for (std::int64_t j = 0; j < size; ++j) {
+    const float* box = boxes + 4 * j;
+    x1[j] = box[0], y1[j] = box[1], x2[j] = box[2], y2[j] = box[3];
+    area[j] = (box[2] - box[0]) * (box[3] - box[1]);
+  }
+  for (std::int64_t j = size; j < stride; ++j) x1[j] = y1[j] = x2[j] = y2[j] = area[j] = 0.0f;  // overlaps nothing
+}
+
+// Writes minus the IoU of one box with those laid out, 0 where it does not reach the gate; false if it never does.
+// A degenerate box has no intersection with anything. An area beyond float32 makes the IoU NaN or 0: no match.
+bool similarities(const float* box, std::int64_t size, float gate, const MatchScratch32& s, float* costs) {
+  const std::int64_t stride = stride_of(size);
+  const F32 zero = F32::all(0.0f), least = F32::all(gate);
+  const F32 x1 = F32::all(box[0]), y1 = F32::all(box[1]), x2 = F32::all(box[2]), y2 = F32::all(box[3]);
+  const F32 area = F32::all((box[2] - box[0]) * (box[3] - box[1]));
+  bool reached = false;
+  for (std::int64_t j = 0; j < stride; j += F32::width) {
+    const float* corner = s.corners + j;
+    const F32 width = min(x2, F32::load(corner + 2 * stride)) - max(x1, F32::load(corner));
+    const F32 height = min(y2, F32::load(corner + 3 * stride)) - max(y1, F32::load(corner + stride));
+    const Mask32 overlap = (width > zero) & (height > zero);
+    F32 cost = zero;
+    if (any(overlap)) {
+      const F32 intersection = width * height;
+      const F32 iou = intersection / (area + F32::load(corner + 4 * stride) - intersection);
+      const Mask32 counts = overlap & (iou >= least) & (iou > zero);
+      reached |= any(counts);
+      cost = where(counts, zero - iou, zero);
+    }
+    where(Mask32::first(size - j), cost, F32::all(infinity<float>)).store(costs + j);
+  }
+  return reached;
+}
+
+}  // namespace
+
+// Boxes that reach the gate with none stay out of the problem; the others may take a partner at no similarity, which is
+// dropped afterwards.
+void match(const Pairing& p, const MatchScratch32& s, std::int64_t* partner, float* iou) noexcept {
+  for (std::int64_t i = 0; i < p.size_a; ++i) partner[i] = -1, iou[i] = 0.0f;
+  const bool turned = p.size_a > p.size_b;
+  const std::int64_t few = turned ? p.size_b : p.size_a, many = turned ? p.size_a : p.size_b;
+  const float *rows = turned ? p.boxes_b : p.boxes_a, *columns = turned ? p.boxes_a : p.boxes_b;
+  if (few == 0) return;
+  lay_out_boxes(columns, many, s);
+  const std::int64_t stride = stride_of(many);
+  std::int64_t taking_part = 0;
+  for (std::int64_t i = 0; i < few; ++i) {
+    s.row_number[taking_part] = static_cast<std::int32_t>(i);
+    taking_part += similarities(rows + 4 * i, many, p.gate, s, s.costs + taking_part * stride) ? 1 : 0;
+  }
+  if (taking_part == 0) return;
+  solve<Single>(s, taking_part, many);
+  for (std::int64_t k = 0; k < taking_part; ++k) {
+    const std::int64_t j = s.column_of[k], i = s.row_number[k];
+    const float similarity = -s.costs[k * stride + j];
+    if (similarity == 0.0f) continue;
+    partner[turned ? j : i] = turned ? i : j;
+    iou[turned ? j : i] = similarity;
+  }
+}
+
+}  // namespace tallymill::TALLYMILL_PATH

@@ -1,0 +1,157 @@
+"""Optimal one-to-one matching: of boxes by their IoU, and of whatever else by given costs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.kernels import arguments, paths
+from tallymill.kernels.match import cpu, reference
+
+IMPLEMENTATIONS = ("cpu", *paths.PATHS, "reference")
+MAX_THREADS = 256
+
+
+class Matched(NamedTuple):
+    """``partner`` int64 [A], each box's partner as an index into ``boxes_b``, -1 without; ``iou`` float32 [A], theirs,
+    0 without.
+    """
+
+    partner: NDArray[np.int64]
+    iou: NDArray[np.float32]
+
+
+class Assignment(NamedTuple):
+    """``column`` int64, each row's column inside its problem, -1 without: [n], [B, n], or of ragged problems [sum of
+    rows]. Of each problem (scalars for a single matrix, [B] otherwise): ``total`` float64, the sum of the assigned
+    costs in row order; ``complete`` bool, whether min(n, m) pairs were found; ``undefined`` int64, the costs that were
+    NaN.
+    """
+
+    column: NDArray[np.int64]
+    total: NDArray[np.float64]
+    complete: NDArray[np.bool_]
+    undefined: NDArray[np.int64]
+
+
+def select(impl: str, device: str = "cpu") -> str:
+    """Name the implementation that runs for ``impl`` (auto or one of IMPLEMENTATIONS); UsageError for any other."""
+    return arguments.choose("match", impl, device, IMPLEMENTATIONS)
+
+
+def match(
+    boxes_a: NDArray[Any],
+    offsets_a: NDArray[Any],
+    boxes_b: NDArray[Any],
+    offsets_b: NDArray[Any],
+    *,
+    gate: float = 0.0,
+    impl: str = "auto",
+    threads: int = 1,
+) -> Matched:
+    """Pair the boxes of two sets so that the sum of IoU is greatest, for each pair of sets.
+
+    ``boxes_a`` float32 [A, 4] and ``boxes_b`` float32 [B, 4], xyxy in pixels; ``offsets_a`` and ``offsets_b`` int64
+    [S+1] of the sets among them: set s of one is matched with set s of the other. IoU is evaluated in float32 with
+    areas (x2-x1)*(y2-y1). What is below ``gate`` (in [0, 1], compared in float64) becomes 0 before the optimum is
+    looked for, and boxes are not paired at IoU 0: the most similar partners overall, not the most pairs. A degenerate
+    box has IoU 0 with every box, itself too. The sum is the greatest to within 1e-6 of itself. Where several matchings
+    reach it, every path and number of ``threads`` (1 to 256) gives the same one; the reference may give another.
+
+    TypeError and ValueError name the argument that is wrong; coordinates must be finite. UsageError: the machine cannot
+    run ``impl``.
+    """
+    chosen = select(impl)
+    boxes_a = arguments.array("boxes_a", boxes_a, np.float32, None, 4)
+    boxes_b = arguments.array("boxes_b", boxes_b, np.float32, None, 4)
+    offsets_a = arguments.offsets("offsets_a", offsets_a, len(boxes_a), "boxes")
+    offsets_b = arguments.offsets("offsets_b", offsets_b, len(boxes_b), "boxes")
+    if len(offsets_a) != len(offsets_b):
+        raise ValueError(f"offsets_b: wanted as many sets as offsets_a, {len(offsets_a) - 1}, got {len(offsets_b) - 1}")
+    if not 0.0 <= gate <= 1.0:
+        raise ValueError(f"gate: wanted a number in [0, 1], got {gate}")
+    _check_threads(threads)
+    if chosen == "reference":
+        _check_finite(boxes_a, boxes_b)
+        return Matched(*reference.match(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), threads))
+    paths.require("match", chosen)
+    found = cpu.match(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), threads, chosen)
+    if found is None:
+        _check_finite(boxes_a, boxes_b)
+        raise ValueError("boxes_a: changed while they were read")
+    return Matched(*found)
+
+
+def assign(
+    costs: NDArray[Any],
+    *,
+    rows: NDArray[Any] | None = None,
+    columns: NDArray[Any] | None = None,
+    maximize: bool = False,
+    impl: str = "auto",
+    threads: int = 1,
+) -> Assignment:
+    """Give rows columns of their own so that the total cost is least.
+
+    ``costs`` float32 or float64: one matrix [n, m], a batch [B, n, m], or ragged: [sum of rows*columns], problem after
+    problem and row after row, with ``rows`` and ``columns`` int64 [B]. Either side may be the longer one. Solved in
+    float64; ``maximize`` looks for the greatest total instead.
+
+    An infinite cost (minus infinity for ``maximize``) forbids the pair; so does NaN, which is counted. If forbidden
+    pairs leave no assignment of min(n, m) pairs, the result has as many pairs as there can be, at the least total among
+    those, and ``complete`` is False. Where several assignments are optimal, every path and number of ``threads`` (1 to
+    256) gives the same one; the reference may give another.
+
+    ValueError: an infinite cost of the wrong sign. TypeError and ValueError name the argument that is wrong.
+    UsageError: the machine cannot run ``impl``.
+    """
+    chosen = select(impl)
+    dtype = np.float32 if getattr(costs, "dtype", None) == np.float32 else np.float64
+    flat, heights, widths = _problems(costs, dtype, rows, columns)
+    _check_threads(threads)
+    paths.require("match", chosen)
+    run = reference.assign if chosen == "reference" else cpu.assign
+    column, total, pairs, undefined = run(flat, heights, widths, bool(maximize), threads, chosen)
+    if undefined is None:
+        raise ValueError(f"costs: problem {total} has a cost of {'' if maximize else '-'}inf, better than any total")
+    complete = pairs == np.minimum(heights, widths)
+    if np.ndim(costs) == 2:
+        return Assignment(column, total[0], complete[0], undefined[0])
+    if np.ndim(costs) == 3:
+        column = column.reshape(np.shape(costs)[:2])
+    return Assignment(column, total, complete, undefined)
+
+
+def _problems(
+    costs: NDArray[Any], dtype: type[np.float32 | np.float64], rows: NDArray[Any] | None, columns: NDArray[Any] | None
+) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """The costs in one piece, and the shape of each problem."""
+    if rows is None and columns is None and np.ndim(costs) in (2, 3):
+        checked = arguments.array("costs", costs, dtype, *(None,) * np.ndim(costs))
+        *batch, height, width = checked.shape
+        problems = batch[0] if batch else 1
+        return checked.reshape(-1), np.full(problems, height, np.int64), np.full(problems, width, np.int64)
+    if rows is None or columns is None:
+        raise ValueError("costs: wanted shape [n, m] or [B, n, m], or a flat array with rows and columns")
+    rows = arguments.array("rows", rows, np.int64, None)
+    columns = arguments.array("columns", columns, np.int64, len(rows))
+    for name, sizes in (("rows", rows), ("columns", columns)):
+        if (sizes < 0).any():
+            raise ValueError(f"{name}: wanted sizes of at least 0, got {sizes.min()} at {int(sizes.argmin())}")
+    entries = sum(int(height) * int(width) for height, width in zip(rows, columns, strict=True))  # cannot overflow
+    return arguments.array("costs", costs, dtype, entries), rows, columns
+
+
+def _check_threads(threads: int) -> None:
+    if not 1 <= threads <= MAX_THREADS:
+        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
+
+
+def _check_finite(boxes_a: NDArray[np.float32], boxes_b: NDArray[np.float32]) -> None:
+    for name, boxes in (("boxes_a", boxes_a), ("boxes_b", boxes_b)):
+        finite = np.isfinite(boxes).all(axis=1)
+        if not finite.all():
+            at = int(finite.argmin())
+            raise ValueError(f"{name}: {boxes[at]} at {at} is not finite")
