@@ -1,7 +1,7 @@
 // Intersection over union of bit-packed masks. Contract and checks: kernels/mask_iou/__init__.py.
 //
-// Most pairs do not meet, and the boxes say so. Of the others only the tiles that both boxes touch are read; a word holds
-// 8x8 pixels, so that little is read in vain whichever way the overlap is long.
+// Most pairs do not meet, and the boxes say so. Of the others only the tiles that both boxes touch are read; a word
+// holds 8x8 pixels, so that little is read in vain whichever way the overlap is long.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -53,8 +53,8 @@ struct Scratch {
 // Writes how many pixels each overlap has in common.
 using Count = void (*)(const Overlap* overlaps, std::size_t n, std::int64_t* common) noexcept;
 
-// One word at a time. Not TALLYMILL_CLONES: GCC 12 then gathers words in vectors only to count them one by one, which takes
-// two to four times as long.
+// One word at a time. Not TALLYMILL_CLONES: GCC 12's code for those takes two to four times as long as counting
+// words one by one.
 TALLYMILL_POPCNT void count_portable(const Overlap* overlaps, std::size_t n, std::int64_t* common) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
     const Overlap& o = overlaps[i];

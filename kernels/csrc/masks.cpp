@@ -1,7 +1,7 @@
 // Where bit-packed masks lie, and how they come from arrays. Contract and checks: kernels/mask_iou/masks.py.
 //
-// Each form that masks come from is read twice: once for the boxes, from which Python lays out the words, and once to fill
-// them in.
+// Each form that masks come from is read twice: once for the boxes, from which Python lays out the words, and once to
+// fill them in.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -34,7 +34,8 @@ std::int64_t misplaced(Boxes<const std::int32_t> box, Integers start, std::int64
   for (std::size_t k = 0; k < start.size(); ++k) {
     const auto& own = reinterpret_cast<const PixelBox*>(box.data())[k];
     const bool nothing = (own.x1 | own.y1 | own.x2 | own.y2) == 0;
-    const bool inside = own.x1 >= 0 && own.y1 >= 0 && own.x1 < own.x2 && own.y1 < own.y2 && own.x2 <= width && own.y2 <= height;
+    const bool inside = own.x1 >= 0 && own.y1 >= 0 && own.x1 < own.x2 && own.y1 < own.y2 && own.x2 <= width &&
+                        own.y2 <= height;
     const std::int64_t first = start.data()[k];
     if ((!nothing && !inside) || first < 0 || first > words || Tiles(own).size() > words - first) {
       return static_cast<std::int64_t>(k);
@@ -75,7 +76,9 @@ PixelBox box_of(const std::uint8_t* pixels, std::int64_t height, std::int64_t wi
   for (std::int64_t y = 0; y < height; ++y, pixels += width) {
     std::uint8_t some = 0;
     for (std::int64_t x = 0; x < width; ++x) some |= pixels[x], column[x] |= pixels[x];
-    if (some != 0) box.y1 = std::min(box.y1, static_cast<std::int32_t>(y)), box.y2 = static_cast<std::int32_t>(y + 1);
+    if (some == 0) continue;
+    box.y1 = std::min(box.y1, static_cast<std::int32_t>(y));
+    box.y2 = static_cast<std::int32_t>(y + 1);
   }
   if (box.y2 == 0) return {0, 0, 0, 0};
   const auto inside = [](std::uint8_t pixel) { return pixel != 0; };
@@ -105,7 +108,8 @@ void measure_arrays(Stack arrays, Boxes<std::int32_t> box) {
   std::vector<std::uint8_t> column(static_cast<std::size_t>(width));
   nanobind::gil_scoped_release unlocked;
   for (std::size_t k = 0; k < arrays.shape(0); ++k) {
-    pixel_boxes(box)[k] = box_of(arrays.data() + static_cast<std::int64_t>(k) * height * width, height, width, column.data());
+    const std::uint8_t* pixels = arrays.data() + static_cast<std::int64_t>(k) * height * width;
+    pixel_boxes(box)[k] = box_of(pixels, height, width, column.data());
   }
 }
 
@@ -114,8 +118,8 @@ void pack_arrays(Stack arrays, Boxes<std::int32_t> box, Integers start, Vector<s
   const auto height = static_cast<std::int64_t>(arrays.shape(1)), width = static_cast<std::int64_t>(arrays.shape(2));
   nanobind::gil_scoped_release unlocked;
   for (std::size_t k = 0; k < arrays.shape(0); ++k) {
-    area.data()[k] = pack_array(arrays.data() + static_cast<std::int64_t>(k) * height * width, width,
-                                pixel_boxes(box)[k], words.data() + start.data()[k]);
+    const std::uint8_t* pixels = arrays.data() + static_cast<std::int64_t>(k) * height * width;
+    area.data()[k] = pack_array(pixels, width, pixel_boxes(box)[k], words.data() + start.data()[k]);
   }
 }
 

@@ -12,7 +12,6 @@ namespace tallymill {
 namespace {
 
 using Integers = Vector<const std::int64_t>;
-
 using Ids = Vector<const std::uint32_t>;
 
 // Gives row after row of a map of ids.
@@ -159,7 +158,9 @@ void pack_ids(typename Image::Array array, Ids ids, Boxes<std::int32_t> box, Int
   Image image(array);
   std::vector<Canvas> canvases;
   canvases.reserve(ids.size());
-  for (std::size_t k = 0; k < ids.size(); ++k) canvases.emplace_back(words.data() + start.data()[k], pixel_boxes(box)[k]);
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    canvases.emplace_back(words.data() + start.data()[k], pixel_boxes(box)[k]);
+  }
   nanobind::gil_scoped_release unlocked;
   each_run(image, ids, [&](std::int64_t k, std::int32_t y, std::int32_t x1, std::int32_t x2) noexcept {
     canvases[static_cast<std::size_t>(k)].fill_row(y, x1, x2);

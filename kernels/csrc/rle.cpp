@@ -108,7 +108,9 @@ void each_column(const std::int64_t* counts, std::int64_t n, std::int64_t height
   for (std::int64_t k = 0; k < n; ++k) {
     for (std::int64_t left = counts[k]; left > 0;) {
       const std::int64_t taken = std::min(left, height - y);
-      if (k % 2 == 1) inside(static_cast<std::int32_t>(x), static_cast<std::int32_t>(y), static_cast<std::int32_t>(y + taken));
+      if (k % 2 == 1) {
+        inside(static_cast<std::int32_t>(x), static_cast<std::int32_t>(y), static_cast<std::int32_t>(y + taken));
+      }
       left -= taken;
       y += taken;
       if (y == height) y = 0, ++x;

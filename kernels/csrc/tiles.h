@@ -1,7 +1,7 @@
 // How bit-packed masks lie in memory: masks.cpp, rle.cpp and panoptic.cpp write it, mask_iou.cpp reads it.
 //
-// A mask is kept only inside its box, as tiles of 8x8 pixels: pixel (x, y) is bit 8 * (y % 8) + x % 8 of the word of tile
-// (x / 8, y / 8), and the tiles that the box touches follow one another row by row.
+// A mask is kept only inside its box, as tiles of 8x8 pixels: pixel (x, y) is bit 8 * (y % 8) + x % 8 of the word of
+// tile (x / 8, y / 8), and the tiles that the box touches follow one another row by row.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,9 @@ inline void include(PixelBox& box, std::int32_t x1, std::int32_t y1, std::int32_
 
 inline PixelBox finished(const PixelBox& box) noexcept { return box.x2 == 0 ? PixelBox{0, 0, 0, 0} : box; }
 
-inline PixelBox* pixel_boxes(const Boxes<std::int32_t>& box) noexcept { return reinterpret_cast<PixelBox*>(box.data()); }
+inline PixelBox* pixel_boxes(const Boxes<std::int32_t>& box) noexcept {
+  return reinterpret_cast<PixelBox*>(box.data());
+}
 
 // The tiles that a box touches, likewise without the right and bottom ends.
 struct Tiles {

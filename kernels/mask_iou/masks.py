@@ -24,7 +24,8 @@ class Masks:
     touches follow one another row by row from ``start`` int64 [K] on. ``area`` int64 [K] in pixels. ``box`` int32
     [K, 4]: x1, y1, x2, y2 in pixels, the ends excluded, as tight as can be; zeros for an empty mask. ``height`` and
     ``width`` of the image in pixels. The arrays are read-only. ``masks[index]``, with what indexes a NumPy array of
-    one dimension, is a set of masks that shares the words.
+    one dimension, is a set of masks that shares the words. What masks are made from must not be changed by other
+    threads meanwhile.
     """
 
     words: NDArray[np.uint64]
