@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tallymill.kernels import arguments, paths
 from tallymill.kernels.match import cpu, reference
 
-IMPLEMENTATIONS = ("cpu", *paths.PATHS, "reference")
+IMPLEMENTATIONS = ("cpu", *paths.PATHS, "gpu", "reference")
 MAX_THREADS = 256
 
 
@@ -50,6 +50,7 @@ def match(
     gate: float = 0.0,
     impl: str = "auto",
     threads: int = 1,
+    longest: int | None = None,
 ) -> Matched:
     """Pair the boxes of two sets so that the sum of IoU is greatest, for each pair of sets.
 
@@ -62,17 +63,24 @@ def match(
 
     TypeError and ValueError name the argument that is wrong; coordinates must be finite. UsageError: the machine cannot
     run ``impl``.
+
+    Torch tensors on a GPU give tensors beside them; values are not looked at, and the host waits for nothing. Sets have
+    at most 1,024 boxes there. If there may be a longer one going by the lengths of ``boxes_a`` and ``boxes_b``, say by
+    ``longest`` that there is none (a smaller bound is faster); sets that are longer all the same get no partners, and
+    IoU NaN. ``threads`` mean nothing there, and ``longest`` nothing elsewhere.
     """
-    chosen = select(impl)
+    chosen = select(impl, arguments.device_of(boxes_a))
+    _check_gate(gate)
+    _check_threads(threads)
+    if chosen == "gpu":
+        run = arguments.gpu_module("match").match
+        return Matched(*run(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), longest))
     boxes_a = arguments.array("boxes_a", boxes_a, np.float32, None, 4)
     boxes_b = arguments.array("boxes_b", boxes_b, np.float32, None, 4)
     offsets_a = arguments.offsets("offsets_a", offsets_a, len(boxes_a), "boxes")
     offsets_b = arguments.offsets("offsets_b", offsets_b, len(boxes_b), "boxes")
     if len(offsets_a) != len(offsets_b):
         raise ValueError(f"offsets_b: wanted as many sets as offsets_a, {len(offsets_a) - 1}, got {len(offsets_b) - 1}")
-    if not 0.0 <= gate <= 1.0:
-        raise ValueError(f"gate: wanted a number in [0, 1], got {gate}")
-    _check_threads(threads)
     if chosen == "reference":
         _check_finite(boxes_a, boxes_b)
         return Matched(*reference.match(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), threads))
@@ -106,8 +114,19 @@ def assign(
 
     ValueError: an infinite cost of the wrong sign. TypeError and ValueError name the argument that is wrong.
     UsageError: the machine cannot run ``impl``.
+
+    ``costs`` as a torch tensor on a GPU give tensors beside it, without the host waiting; ``rows`` and ``columns`` stay
+    NumPy arrays. Problems have at most 1,024 rows and columns there, totals are summed in another order, an infinite
+    cost of the wrong sign is counted as NaN is, and which of several optimal assignments it is may differ.
     """
-    chosen = select(impl)
+    chosen = select(impl, arguments.device_of(costs))
+    if chosen == "gpu":
+        _check_threads(threads)
+        if rows is not None and columns is not None:
+            rows, columns = _sizes(rows, columns)
+        elif rows is not None or columns is not None:
+            raise ValueError("rows, columns: wanted both, or neither")
+        return Assignment(*arguments.gpu_module("match").assign(costs, rows, columns, bool(maximize)))
     dtype = np.float32 if getattr(costs, "dtype", None) == np.float32 else np.float64
     flat, heights, widths = _problems(costs, dtype, rows, columns)
     _check_threads(threads)
@@ -135,13 +154,23 @@ def _problems(
         return checked.reshape(-1), np.full(problems, height, np.int64), np.full(problems, width, np.int64)
     if rows is None or columns is None:
         raise ValueError("costs: wanted shape [n, m] or [B, n, m], or a flat array with rows and columns")
+    rows, columns = _sizes(rows, columns)
+    entries = sum(int(height) * int(width) for height, width in zip(rows, columns, strict=True))  # cannot overflow
+    return arguments.array("costs", costs, dtype, entries), rows, columns
+
+
+def _sizes(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows = arguments.array("rows", rows, np.int64, None)
     columns = arguments.array("columns", columns, np.int64, len(rows))
     for name, sizes in (("rows", rows), ("columns", columns)):
         if (sizes < 0).any():
             raise ValueError(f"{name}: wanted sizes of at least 0, got {sizes.min()} at {int(sizes.argmin())}")
-    entries = sum(int(height) * int(width) for height, width in zip(rows, columns, strict=True))  # cannot overflow
-    return arguments.array("costs", costs, dtype, entries), rows, columns
+    return rows, columns
+
+
+def _check_gate(gate: float) -> None:
+    if not 0.0 <= gate <= 1.0:
+        raise ValueError(f"gate: wanted a number in [0, 1], got {gate}")
 
 
 def _check_threads(threads: int) -> None:

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 
 from tallymill.errors import UsageError
 from tallymill.kernels import tensors
@@ -100,36 +102,34 @@ def _solve(costs_of: tl.constexpr, source, rows, BLOCK: tl.constexpr):
 def _given_costs(source, row, lane):
     first, row_step, lane_step, lanes, sign = source
     cost = tl.load(first + row * row_step + lane * lane_step, mask=lane < lanes, other=0.0).to(tl.float64) * sign
-    # Of the infinities, one forbids, and the other one and NaN have no meaning.
+    # Of the infinities, one forbids a pair; the other one and NaN have no meaning, and forbid it too.
     return tl.where((lane < lanes) & (tl.abs(cost) < float("inf")), cost, float("inf"))
 
 
-@triton.jit(do_not_specialize=["n", "m", "sign"])
-def _assign(
-    costs, rows, columns, column, total, complete, nan, n: tl.int32, m: tl.int32, sign: tl.float64, BLOCK: tl.constexpr
-):
-    problem = tl.program_id(0).to(tl.int64)
-    height = tl.minimum(tl.maximum(tl.load(rows + problem), 0), n).to(tl.int32)
-    width = tl.minimum(tl.maximum(tl.load(columns + problem), 0), m).to(tl.int32)
+@triton.jit(do_not_specialize=["problems", "sign"])
+def _assign(costs, layout, column, total, pairs, undefined, problems: tl.int32, sign: tl.float64, BLOCK: tl.constexpr):
+    problem = tl.program_id(0)
+    height, width = tl.load(layout + problem).to(tl.int32), tl.load(layout + problems + problem).to(tl.int32)
+    first = costs + tl.load(layout + 2 * problems + problem)
+    first_row = tl.load(layout + 3 * problems + problem)
     lane = tl.arange(0, BLOCK)
     upright = height <= width
     few, many = tl.minimum(height, width), tl.maximum(height, width)
-    first = costs + problem * n * m
-    row_step, lane_step = tl.where(upright, m, 1), tl.where(upright, 1, m)
+    row_step, lane_step = tl.where(upright, width, 1), tl.where(upright, 1, width)
     source = (first, row_step, lane_step, many, tl.full((), sign, tl.float64))
     holder = _solve(_given_costs, source, few, BLOCK)
 
     taken = holder >= 0
     cost = tl.load(first + holder * row_step + lane * lane_step, mask=taken, other=0.0).to(tl.float64)
-    unanswered = tl.zeros([BLOCK], tl.int32)
+    unknown = tl.zeros([BLOCK], tl.int32)
     for row in range(0, few):
-        entry = tl.load(first + row * row_step + lane * lane_step, mask=lane < many, other=0.0)
-        unanswered |= (entry != entry).to(tl.int32)
+        entry = tl.load(first + row * row_step + lane * lane_step, mask=lane < many, other=0.0).to(tl.float64) * sign
+        unknown += ((entry != entry) | (entry == float("-inf"))).to(tl.int32)
     tl.store(total + problem, tl.sum(cost, axis=0))
-    tl.store(complete + problem, (tl.sum(taken.to(tl.int32), axis=0) == few).to(tl.uint8))
-    tl.store(nan + problem, tl.max(unanswered, axis=0).to(tl.uint8))
+    tl.store(pairs + problem, tl.sum(taken.to(tl.int32), axis=0))
+    tl.store(undefined + problem, tl.sum(unknown, axis=0).to(tl.int64))
     at = tl.where(upright, holder, lane)
-    tl.store(column + problem * n + at, tl.where(upright, lane, holder).to(tl.int64), mask=taken)
+    tl.store(column + first_row + at, tl.where(upright, lane, holder).to(tl.int64), mask=taken)
 
 
 @triton.jit
@@ -183,7 +183,7 @@ def _match(a_boxes, a_offsets, b_boxes, b_offsets, partner, iou, gate: tl.float6
     overlap = _iou(ox1, oy1, ox2, oy2, x1, y1, x2, y2)
     taken = taken & (overlap > 0.0) & (overlap.to(tl.float64) >= wide_gate)
     at = a_first + tl.where(upright, holder, lane)
-    tl.store(partner + at, tl.where(upright, lane, holder).to(tl.int64), mask=taken)
+    tl.store(partner + at, b_first + tl.where(upright, lane, holder), mask=taken)
     tl.store(iou + at, overlap, mask=taken)
 
 
@@ -193,8 +193,8 @@ LONGEST = max(BLOCKS)  # boxes, rows or columns of a problem
 
 
 def _assign_configuration(block: int, costs: str) -> Configuration:
-    signature = {"costs": f"*{costs}", "rows": "*i64", "columns": "*i64", "column": "*i64", "total": "*fp64"}
-    signature |= {"complete": "*u8", "nan": "*u8", "n": "i32", "m": "i32", "sign": "fp64"}
+    signature = {"costs": f"*{costs}", "layout": "*i64", "column": "*i64", "total": "*fp64", "pairs": "*i32"}
+    signature |= {"undefined": "*i64", "problems": "i32", "sign": "fp64"}
     pointers = tuple(name for name, kind in signature.items() if kind.startswith("*"))
     name = f"assign, {costs}, {block} lanes"
     return Configuration(name, _assign, signature, {"BLOCK": block}, BLOCKS[block], divisible=pointers)
@@ -208,13 +208,13 @@ def _match_configuration(block: int) -> Configuration:
     return Configuration(name, _match, signature, {"BLOCK": block}, BLOCKS[block], divisible=pointers)
 
 
-_ASSIGN = {(block, costs): _assign_configuration(block, costs) for block in BLOCKS for costs in ("fp32", "fp64")}
+_ASSIGN = {(costs, block): _assign_configuration(block, costs) for costs in ("fp32", "fp64") for block in BLOCKS}
 _MATCH = {block: _match_configuration(block) for block in BLOCKS}
 CONFIGURATIONS = (*_MATCH.values(), *_ASSIGN.values())
 
 
 def match(boxes_a: Any, offsets_a: Any, boxes_b: Any, offsets_b: Any, gate: float, longest: int | None) -> Any:
-    """Partner, int64 [A], and IoU, float32 [A], on the device of the boxes."""
+    """Partners and IoU, beside the boxes."""
     torch = tensors.torch()
     boxes_a = tensors.tensor("boxes_a", boxes_a, "float32", None, 4)
     offsets_a = tensors.tensor("offsets_a", offsets_a, "int64", None)
@@ -230,28 +230,51 @@ def match(boxes_a: Any, offsets_a: Any, boxes_b: Any, offsets_b: Any, gate: floa
     return partner, iou
 
 
-def assign(costs: Any, rows: Any, columns: Any, maximize: bool) -> Any:
-    """Column, int64 [B, n], total, float64 [B], complete, bool [B], and nan, bool [B], on the device of the costs."""
+def assign(costs: Any, rows: NDArray[np.int64] | None, columns: NDArray[np.int64] | None, maximize: bool) -> Any:
+    """Columns, totals, what is complete and counts of NaN, beside the costs and in the shapes of ``Assignment``."""
     torch = tensors.torch()
     kind = "float32" if getattr(costs, "dtype", None) == torch.float32 else "float64"
-    costs = tensors.tensor("costs", costs, kind, None, None, None)
-    problems, n, m = costs.shape
-    device = tensors.place("assign", costs=costs)
-    rows, columns = (
-        torch.full((problems,), length, dtype=torch.int64, device=device)
-        if lengths is None
-        else tensors.tensor(name, lengths, "int64", problems)
-        for name, lengths, length in (("rows", rows, n), ("columns", columns, m))
-    )
-    tensors.place("assign", costs=costs, rows=rows, columns=columns)
-    column = torch.full((problems, n), -1, dtype=torch.int64, device=device)
+    if rows is None or columns is None:
+        costs = tensors.tensor("costs", costs, kind, *(None,) * (2 if getattr(costs, "ndim", 3) == 2 else 3))
+        device = tensors.place("assign", costs=costs)
+        problems, n, m = costs.shape if costs.ndim == 3 else (1, *costs.shape)
+        layout = _dense_layout(problems, n, m, device)
+        longest, shape = max(n, m), [problems, n]
+    else:
+        sizes = rows * columns
+        costs = tensors.tensor("costs", costs, kind, int(sizes.sum()))
+        device = tensors.place("assign", costs=costs)
+        layout = _sent([rows, columns, np.cumsum(sizes) - sizes, np.cumsum(rows) - rows], device)
+        problems, longest = len(rows), max(rows.max(initial=0), columns.max(initial=0))
+        shape = [int(rows.sum())]
+    column = torch.full(shape, -1, dtype=torch.int64, device=device)
     total = torch.empty(problems, dtype=torch.float64, device=device)
-    complete, nan = (torch.empty(problems, dtype=torch.uint8, device=device) for _ in range(2))
-    configuration = _ASSIGN[_block("assign", max(n, m)), "fp32" if kind == "float32" else "fp64"]
+    pairs = torch.empty(problems, dtype=torch.int32, device=device)
+    undefined = torch.empty(problems, dtype=torch.int64, device=device)
+    configuration = _ASSIGN["fp32" if kind == "float32" else "fp64", _block("assign", longest)]
     if problems:
-        outputs = (column, total, complete, nan)
-        configuration.launch((problems,), costs, rows, columns, *outputs, n, m, -1.0 if maximize else 1.0)
-    return column, total, complete.view(torch.bool), nan.view(torch.bool)
+        outputs = (column, total, pairs, undefined)
+        configuration.launch((problems,), costs, layout, *outputs, problems, -1.0 if maximize else 1.0)
+    complete = pairs == torch.minimum(layout[0], layout[1])
+    if costs.ndim == 2:
+        return column[0], total[0], complete[0], undefined[0]
+    return column, total, complete, undefined
+
+
+def _dense_layout(problems: int, n: int, m: int, device: Any) -> Any:
+    """Int64 [4, B]: rows, columns, and where each problem starts among the costs and among the rows."""
+    torch = tensors.torch()
+    layout = torch.arange(problems, dtype=torch.int64, device=device).repeat(4, 1)
+    layout[0], layout[1] = n, m
+    layout[2] *= n * m
+    layout[3] *= n
+    return layout
+
+
+def _sent(lengths: list[NDArray[np.int64]], device: Any) -> Any:
+    """The same of ragged problems, whose lengths the host knows; it does not wait until they have arrived."""
+    layout = tensors.torch().from_numpy(np.stack(lengths))
+    return layout.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else layout
 
 
 def _block(operation: str, longest: int) -> int:

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from tallymill.errors import UsageError
-from tallymill.kernels.match import gpu
+from tallymill.kernels import match as operation
+from tallymill.kernels.match import Assignment
+from tallymill.kernels.match.reference import similarities
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FORBIDDEN = 1e6  # what SciPy is given for infinity: far above all costs, and these stay exact beside it
@@ -28,9 +30,9 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty", lambda *a, **k: empty(*a, **k).fill_(77))
 
 
-def assign(costs: NDArray[Any], rows: Any = None, columns: Any = None, maximize: bool = False) -> list[NDArray[Any]]:
-    height, width = (None if one is None else on_device(np.array(one, np.int64)) for one in (rows, columns))
-    return [output.cpu().numpy() for output in gpu.assign(on_device(costs), height, width, maximize)]
+def assign(costs: NDArray[Any], maximize: bool = False, **sizes: Any) -> Assignment:
+    found: Any = operation.assign(on_device(costs), maximize=maximize, impl="gpu", **sizes)
+    return Assignment(*(values.cpu().numpy() for values in found))
 
 
 def best(costs: NDArray[Any], maximize: bool = False) -> tuple[int, float]:
@@ -62,35 +64,40 @@ def assert_best(
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 5), (7, 7), (11, 6), (32, 32), (33, 30), (4, 65)])
 def test_random_costs(n: int, m: int, maximize: bool, dtype: Any) -> None:
     costs = np.random.default_rng([n, m]).normal(size=(2, n, m)).astype(dtype)
-    column, total, complete, nan = assign(costs, maximize=maximize)
+    column, total, complete, undefined = assign(costs, maximize)
     for problem in range(2):
         assert_best(costs[problem].astype(float), column[problem], total[problem], complete[problem], maximize)
-    assert not nan.any()
+    assert not undefined.any()
+    alone = assign(costs[1], maximize)
+    assert [values.shape for values in alone] == [(n,), (), (), ()]
+    np.testing.assert_array_equal(alone.column, column[1])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 0.9, 1.0])
 @pytest.mark.parametrize("maximize", [False, True])
 def test_ties_and_forbidden_pairs(share: float, maximize: bool) -> None:
     rng = np.random.default_rng(int(10 * share))
-    n, m = 9, 8
-    costs = rng.integers(-2, 3, (12, n, m)).astype(float)
-    costs[rng.random(costs.shape) < share] = -np.inf if maximize else np.inf
-    rows, columns = rng.integers(0, n + 1, 12), rng.integers(0, m + 1, 12)
-    column, total, complete, nan = assign(costs, rows, columns, maximize)
-    for problem, (height, width) in enumerate(zip(rows, columns, strict=True)):
-        assert (column[problem, height:] == -1).all()
-        one = costs[problem, :height, :width]
-        assert_best(one, column[problem, :height], total[problem], complete[problem], maximize)
-    assert not nan.any()
+    rows, columns = rng.integers(0, 10, 12), rng.integers(0, 9, 12)
+    problems = [rng.integers(-2, 3, size).astype(float) for size in zip(rows, columns, strict=True)]
+    for costs in problems:
+        costs[rng.random(costs.shape) < share] = -np.inf if maximize else np.inf
+    flat = np.concatenate([costs.ravel() for costs in problems])
+    column, total, complete, undefined = assign(flat, maximize, rows=rows, columns=columns)
+    first = 0
+    for problem, costs in enumerate(problems):
+        assert_best(costs, column[first : first + len(costs)], total[problem], complete[problem], maximize)
+        first += len(costs)
+    assert len(column) == first
+    assert not undefined.any()
 
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_row_is_left_out_for_a_cheaper_one(transposed: bool) -> None:
     infinity = np.inf
     costs = np.array([[infinity, 1, infinity], [infinity, 3, infinity], [2, infinity, 3]])
-    column, total, complete, nan = assign(costs.T[None] if transposed else costs[None])
+    column, total, complete, undefined = assign(costs.T[None] if transposed else costs[None])
     assert column.tolist() == [[2, 0, -1] if transposed else [1, -1, 0]]
-    assert (total.tolist(), complete.tolist(), nan.tolist()) == ([3.0], [False], [False])
+    assert (total.tolist(), complete.tolist(), undefined.tolist()) == ([3.0], [False], [0])
 
 
 def test_the_one_let_in_first_gives_way_too() -> None:
@@ -102,27 +109,34 @@ def test_nan_is_never_paired_and_is_told() -> None:
     costs = np.full((3, 2, 2), np.nan)
     costs[1, 0, 1] = 5.0
     costs[2] = 1.0
-    column, total, complete, nan = assign(costs)
+    column, total, complete, undefined = assign(costs)
     assert column[:2].tolist() == [[-1, -1], [1, -1]]
     assert total.tolist() == [0.0, 5.0, 2.0]
     assert complete.tolist() == [False, False, True]
-    assert nan.tolist() == [True, True, False]
+    assert undefined.tolist() == [4, 3, 0]
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 3), (2, 3, 0)])
 def test_nothing_to_assign(shape: tuple[int, int, int]) -> None:
-    column, total, complete, nan = assign(np.ones(shape))
+    column, total, complete, undefined = assign(np.ones(shape))
     assert column.shape == shape[:2]
     assert (column == -1).all()
     assert (total == 0).all()
     assert complete.all()
-    assert not nan.any()
+    assert not undefined.any()
 
 
 def test_costs_in_a_view_and_out_of_line() -> None:
     costs = np.random.default_rng(0).normal(size=(2, 5, 4))
-    column, *_ = gpu.assign(on_device(costs).transpose(1, 2), None, None, False)
-    np.testing.assert_array_equal(column.cpu().numpy(), assign(costs.swapaxes(1, 2).copy())[0])
+    strided: Any = operation.assign(on_device(costs).transpose(1, 2), impl="gpu")
+    np.testing.assert_array_equal(strided.column.cpu().numpy(), assign(costs.swapaxes(1, 2).copy()).column)
+    shifted: Any = operation.assign(on_device(costs.ravel())[1:].reshape(1, 3, 13), impl="gpu")
+    np.testing.assert_array_equal(shifted.column.cpu().numpy(), assign(costs.ravel()[1:].reshape(1, 3, 13)).column)
+
+
+def test_infinity_of_the_wrong_sign_is_no_pair() -> None:
+    column, _, complete, undefined = assign(np.array([[[-np.inf, 1.0], [2.0, np.inf]]]))
+    assert (column.tolist(), complete.tolist(), undefined.tolist()) == ([[1, 0]], [True], [1])
 
 
 # Boxes to pairs.
@@ -133,14 +147,6 @@ def boxes(rng: np.random.Generator, n: int) -> NDArray[np.float32]:
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
-def ious(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    common = np.maximum(sides, np.float32(0)).prod(axis=2)
-    area_a, area_b = ((one[:, 2:] - one[:, :2]).prod(axis=1) for one in (a, b))
-    either = area_a[:, None] + area_b[None] - common
-    return np.divide(common, either, out=np.zeros_like(common), where=common > 0)
-
-
 def joined(sets: list[Any]) -> tuple[Any, Any]:
     together = np.concatenate([np.asarray(one, np.float32).reshape(-1, 4) for one in sets])
     return on_device(together), on_device(np.cumsum([0, *map(len, sets)]))
@@ -148,7 +154,8 @@ def joined(sets: list[Any]) -> tuple[Any, Any]:
 
 def match(a: list[Any], b: list[Any], gate: float, longest: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
     (boxes_a, offsets_a), (boxes_b, offsets_b) = joined(a), joined(b)
-    partner, iou = gpu.match(boxes_a, offsets_a, boxes_b, offsets_b, gate, longest)
+    found: Any = operation.match(boxes_a, offsets_a, boxes_b, offsets_b, gate=gate, longest=longest, impl="gpu")
+    partner, iou = found
     return partner.cpu().numpy(), iou.cpu().numpy()
 
 
@@ -158,18 +165,18 @@ def test_pairs_of_boxes(gate: float) -> None:
     sizes = [(0, 0), (0, 4), (3, 0), (1, 1), (8, 8), (5, 12), (12, 5), (20, 33), (33, 20)]
     a, b = [boxes(rng, n) for n, _ in sizes], [boxes(rng, m) for _, m in sizes]
     partner, iou = match(a, b, gate)
-    first = 0
+    first = first_b = 0
     for one, other in zip(a, b, strict=True):
-        own, similarity = slice(first, first + len(one)), ious(one, other)
-        first += len(one)
+        own, similarity = slice(first, first + len(one)), similarities(one, other, gate)
         rows = np.flatnonzero(partner[own] >= 0)
-        chosen = partner[own][rows]
+        chosen = partner[own][rows] - first_b
+        first, first_b = first + len(one), first_b + len(other)
         assert len(set(chosen.tolist())) == len(chosen)
         np.testing.assert_array_equal(iou[own][rows], similarity[rows, chosen])
-        assert (iou[own][rows] >= gate).all()
+        assert (iou[own][rows] > 0).all()
         assert (iou[own][partner[own] < 0] == 0).all()
-        kept = np.where(similarity >= gate, similarity, 0).astype(float)
-        assert iou[own].sum(dtype=float) == pytest.approx(kept[linear_sum_assignment(kept, maximize=True)].sum())
+        wanted = similarity.astype(float)[linear_sum_assignment(similarity, maximize=True)].sum()
+        assert iou[own].sum(dtype=float) == pytest.approx(wanted)
 
 
 def test_degenerate_boxes_are_alone() -> None:
@@ -197,4 +204,28 @@ def test_the_length_must_be_told_where_it_could_be_too_long() -> None:
 
 def test_too_many_rows_are_refused() -> None:
     with pytest.raises(UsageError, match="at most 1024"):
-        gpu.assign(torch.zeros(1, 2, 1025, device=DEVICE), None, None, False)
+        operation.assign(torch.zeros(1, 2, 1025, device=DEVICE), impl="gpu")
+
+
+def test_what_is_refused() -> None:
+    assert operation.select("auto", "cuda") == operation.select("gpu") == "gpu"
+    costs = torch.zeros(6, device=DEVICE)
+    sizes = {"rows": np.array([2]), "columns": np.array([3])}
+    for wrong, kind, message in [
+        ({"costs": costs.half(), **sizes}, TypeError, "costs: wanted dtype float64, got float16"),
+        ({"costs": np.zeros((2, 3))}, TypeError, "costs: wanted a torch tensor"),
+        ({"costs": costs, **sizes, "rows": np.array([1])}, ValueError, r"costs: wanted shape \[3\], got \[6\]"),
+        ({"costs": costs, "rows": np.array([1])}, ValueError, "wanted both, or neither"),
+        ({"costs": costs}, ValueError, "costs: wanted shape"),
+    ]:
+        with pytest.raises(kind, match=message):
+            operation.assign(**wrong, impl="gpu")
+    boxes, offsets = torch.zeros(2, 4, device=DEVICE), torch.tensor([0, 2], device=DEVICE)
+    for given, message in [
+        ((boxes, offsets, boxes, offsets[:1]), r"offsets_b: wanted shape \[2\]"),
+        ((boxes[:, :3], offsets, boxes, offsets), "boxes_a: wanted shape"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            operation.match(*given, impl="gpu")
+    with pytest.raises(ValueError, match="gate"):
+        operation.match(boxes, offsets, boxes, offsets, gate=1.5, impl="gpu")
