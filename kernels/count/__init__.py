@@ -93,7 +93,11 @@ def accumulate(
     confidence = arguments.array("confidence", confidence, np.float32, None)
     target = arguments.array("target", target, np.uint8, len(confidence))
     item_offsets = arguments.offsets("item_offsets", item_offsets, len(confidence), "boxes")
-    targets = None
+    if soft is None and hard is None:
+        raise TypeError("soft, hard: wanted at least one of them, got None for both")
+    if soft is not None and thresholds is None:
+        raise TypeError("thresholds: wanted a NumPy array of float64 for soft counts, got None")
+    targets: int | None = None
     if thresholds is not None:
         thresholds = arguments.array("thresholds", thresholds, np.float64, None)
         arguments.within("thresholds", thresholds, 0.0, 1.0, "[0, 1]")
@@ -102,11 +106,9 @@ def accumulate(
         hard = arguments.output("hard", hard, np.int64, targets)
         targets = len(hard)
     if soft is not None:
-        if thresholds is None:
-            raise TypeError("thresholds: wanted a NumPy array of float64 for soft counts, got None")
         soft = arguments.output("soft", soft, np.float64, targets)
-    if targets is None:
-        raise TypeError("soft, hard: wanted at least one of them, got None for both")
+        targets = len(soft)
+    assert targets is not None
     target_offsets = arguments.offsets("target_offsets", target_offsets, targets, "targets")
     if len(item_offsets) != len(target_offsets):
         raise ValueError(

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from tallymill.errors import UsageError
 from tallymill.kernels import count
-from tallymill.kernels.count import Scores, accumulate, calibrate, reference, score, select, threshold
+from tallymill.kernels.count import (
+    MAX_RISING_TAU,
+    Scores,
+    accumulate,
+    calibrate,
+    raw_thresholds,
+    reference,
+    score,
+    select,
+    threshold,
+)
 
 BOTH = pytest.mark.parametrize("impl", ["cpu", "reference"])
 SHIPPED = [0.93, 1.0, 1.15, 1.42]
@@ -79,6 +89,28 @@ def test_calibrate_ends(impl: str) -> None:
     assert calibrate(np.empty(0, np.float32), 1.0, impl=impl).shape == (0,)
 
 
+@pytest.mark.parametrize("tau", [0.016, 0.05, *SHIPPED, 20.0, 1e9])
+def test_calibrate_is_the_definition_down_to_the_least_confidence(tau: float) -> None:
+    """Evaluated several at a time, or one by one as the equation says: the same."""
+    bits_of_some = np.random.default_rng(5).integers(0, f32(1).view(np.uint32)[0] + 1, 20_000)
+    some = np.append(bits_of_some, [0, 1, f32(1).view(np.uint32)[0]]).astype(np.uint32).view(np.float32)
+    rho = calibrate(some, tau)
+    for raw, got in zip(some.astype(np.float64).tolist(), rho.tolist(), strict=True):
+        try:
+            expected = 1 / (1 + math.exp(-math.log(raw / (1 - raw)) / tau)) if 0 < raw < 1 else raw
+        except OverflowError:
+            expected = 0.0
+        assert got == np.float32(expected)
+    for few in range(1, 35):
+        assert_same_bits(calibrate(some[:few], tau), rho[:few])
+
+
+def test_temperature_one_leaves_confidences_as_they_are() -> None:
+    every = np.arange(0, f32(1).view(np.uint32)[0] + 1, 999, dtype=np.uint32).view(np.float32)
+    assert_same_bits(calibrate(every, 1.0), every)
+    np.testing.assert_array_equal(calibrate(every, 1.0, impl="reference"), every)
+
+
 @BOTH
 def test_calibrate_takes_strides_and_leaves_its_input(impl: str) -> None:
     values = f32(0.1, 0.2, 0.3, 0.4)
@@ -109,6 +141,52 @@ def test_threshold_table() -> None:
 def test_threshold_of_large_and_no_counts() -> None:
     assert threshold(u16(65535)).tolist() == [0.3]
     assert threshold(u16()).shape == (0,)
+
+
+# Equation 6 turned round.
+
+
+@pytest.mark.parametrize("tau", [0.05, *SHIPPED, 20.0])
+def test_raw_thresholds_tell_what_calibrated_ones_do(tau: float) -> None:
+    """Around the boundary of every count that can be asked for, and of other thresholds."""
+    thresholds = np.concatenate([threshold(np.arange(1, 101, dtype=np.uint16)), np.linspace(0.001, 0.999, 101)])
+    raw = raw_thresholds(thresholds, tau)
+    near = raw.view(np.int32)[:, None] + np.arange(-200, 201)
+    p = np.clip(near, 0, f32(1).view(np.int32)[0]).astype(np.int32).view(np.float32)
+    counts = calibrate(p.ravel(), tau).reshape(p.shape).astype(np.float64) >= thresholds[:, None]
+    np.testing.assert_array_equal(p >= raw[:, None], counts)
+    assert_same_bits(raw, raw_thresholds(thresholds, tau, impl="reference"))
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.93, 20.0])
+def test_raw_thresholds_far_from_the_boundary(tau: float) -> None:
+    p = np.append(np.linspace(0, 1, 20_001), [1e-45, 1e-38]).astype(np.float32)
+    for at in (1e-300, 1e-9, 0.3, 0.5, 0.7, 1 - 1e-12, 1.0):
+        raw = raw_thresholds(np.array([at]), tau)
+        np.testing.assert_array_equal(p >= raw, calibrate(p, tau).astype(np.float64) >= at)
+
+
+@BOTH
+def test_raw_thresholds_at_the_ends(impl: str) -> None:
+    ends = np.array([-np.inf, -1.0, 0.0, -0.0, 1.0, np.nextafter(1.0, 2.0), np.inf])
+    raw = raw_thresholds(ends, 20.0, impl=impl)
+    assert raw.tolist() == [0.0, 0.0, 0.0, 0.0, 1.0, math.inf, math.inf]
+    assert raw.dtype == np.float32
+    # With a small temperature a confidence below 1 is calibrated to 1.
+    assert raw_thresholds(np.array([1.0]), 0.05, impl=impl)[0] < 0.8
+    assert raw_thresholds(np.empty(0), 1.0, impl=impl).shape == (0,)
+
+
+@BOTH
+def test_raw_thresholds_refuses(impl: str) -> None:
+    with pytest.raises(ValueError, match=r"thresholds: .* got nan at 1"):
+        raw_thresholds(np.array([0.3, np.nan]), 1.0, impl=impl)
+    with pytest.raises(TypeError, match="thresholds: wanted dtype float64, got float32"):
+        raw_thresholds(f32(0.3), 1.0, impl=impl)
+    with pytest.raises(ValueError, match="tau: wanted at most 1048576, got 1048577"):
+        raw_thresholds(np.array([0.3]), MAX_RISING_TAU + 1, impl=impl)
+    with pytest.raises(ValueError, match="tau: wanted a finite number above 0, got 0"):
+        raw_thresholds(np.array([0.3]), 0, impl=impl)
 
 
 # Accumulation.
@@ -257,6 +335,90 @@ def test_random_batches_from_boxes_to_scores(seed: int, tau: float) -> None:
         assert_same_bits(one[~np.isnan(one)], other[~np.isnan(other)])
 
 
+def crowd(seed: int, targets: NDArray[np.int64], boxes: NDArray[np.int64]) -> dict[str, Any]:
+    """Items with so many targets and boxes; confidences in [0, 1] with the ends and the least ones among them."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(boxes.sum()).astype(np.float32)
+    confidence[::5] = rng.choice(f32(0, 1, 0.5, 0.3, 1e-45, 1e-38, 0.7), len(confidence[::5]))
+    return {
+        "confidence": confidence,
+        "target": rng.integers(0, np.repeat(np.minimum(targets, 256), boxes)).astype(np.uint8),
+        "item_offsets": np.cumsum([0, *boxes], dtype=np.int64),
+        "target_offsets": np.cumsum([0, *targets], dtype=np.int64),
+        "thresholds": rng.choice(np.array([0.0, 0.3, 0.5, 0.7, 1.0]), targets.sum()),
+    }
+
+
+CROWDS = {
+    "many boxes an item": (i64(1, 2, 1, 0, 1), i64(1025, 3000, 0, 0, 2048)),
+    "many targets an item": (i64(3, 127, 128, 129, 255, 256, 300, 0), i64(9, 200, 200, 200, 500, 500, 500, 0)),
+    "empty items on the edges of a block": (i64(1, 1, 0, 1, 2, 1, 1), i64(2048, 0, 0, 0, 2048, 0, 1)),
+    "one box an item": (np.full(5000, 1), np.full(5000, 1)),
+    "nearly a block": (i64(1, 1, 1), i64(2047, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.93, 1.0, 20.0, 1e9])
+@pytest.mark.parametrize("kind", CROWDS)
+def test_crowds(kind: str, tau: float) -> None:
+    batch = crowd(1, *CROWDS[kind])
+    expected = tally(**batch, tau=tau, impl="reference")
+    for one, other in zip(tally(**batch, tau=tau, impl="cpu"), expected, strict=True):
+        assert_same_bits(one, other)
+
+
+def test_more_thresholds_than_are_remembered() -> None:
+    batch = crowd(2, np.full(1000, 2), np.full(1000, 7))
+    batch["thresholds"] = np.random.default_rng(3).random(2000)
+    expected = tally(**batch, tau=1.15, impl="reference")
+    for one, other in zip(tally(**batch, tau=1.15, impl="cpu"), expected, strict=True):
+        assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 256])
+def test_threads_change_no_bit(threads: int) -> None:
+    batch = crowd(4, np.random.default_rng(4).integers(0, 4, 5000) + 1, np.random.default_rng(5).integers(0, 30, 5000))
+    soft, hard = tally(**batch, tau=1.42, impl="cpu")
+    again, votes = np.zeros_like(soft), np.zeros_like(hard)
+    accumulate(**batch, tau=1.42, soft=again, hard=votes, threads=threads)
+    assert_same_bits(again, soft)
+    assert_same_bits(votes, hard)
+    batch["target"][-1] = 255
+    with pytest.raises(ValueError, match="names target 255"):
+        accumulate(**batch, tau=1.42, soft=again, hard=votes, threads=threads)
+    assert_same_bits(again, soft)
+
+
+@BOTH
+def test_soft_or_hard_counts_alone(impl: str) -> None:
+    batch = crowd(6, i64(1, 2, 5, 0), i64(10, 20, 30, 0))
+    expected_soft, expected_hard = tally(**batch, tau=1.15, impl=impl)
+    soft, hard = np.zeros_like(expected_soft), np.zeros_like(expected_hard)
+    accumulate(**batch, tau=1.15, soft=soft, hard=None, impl=impl)
+    assert_same_bits(soft, expected_soft)
+    accumulate(**(batch | {"thresholds": None}), tau=1.15, soft=None, hard=hard, impl=impl)
+    assert_same_bits(hard, expected_hard)
+    with pytest.raises(TypeError, match="soft, hard: wanted at least one of them"):
+        accumulate(**batch, tau=1.15, soft=None, hard=None, impl=impl)
+    with pytest.raises(TypeError, match=r"thresholds: .* for soft counts, got None"):
+        accumulate(**(batch | {"thresholds": None}), tau=1.15, soft=soft, hard=None, impl=impl)
+    batch["target"][5] = 1
+    with pytest.raises(ValueError, match="box 5 of item 0 names target 1"):
+        accumulate(**batch, tau=1.15, soft=soft, hard=None, impl=impl)
+
+
+@pytest.mark.parametrize("targets", [1, 2, 3, 127, 128, 129, 255])
+def test_a_target_that_is_not_there_is_found_anywhere(targets: int) -> None:
+    for at in (0, 6, 7, 8, 19):
+        for named in (targets, 255):
+            which = np.zeros(20, np.uint8)
+            which[at] = named
+            hard = np.zeros(targets, np.int64)
+            with pytest.raises(ValueError, match=f"target: box {at} of item 0 names target {named}"):
+                accumulate(np.ones(20, np.float32), which, i64(0, 20), i64(0, targets), None, 1.0, None, hard)
+            assert not hard.any()
+
+
 # Equations 5 and 8.
 
 
@@ -379,6 +541,8 @@ def read_only(values: NDArray[Any]) -> NDArray[Any]:
         ("thresholds", f32(0.3, 0.3, 0.3), TypeError, "thresholds: wanted dtype float64, got float32"),
         ("thresholds", np.array([0.3, 1.1, 0.3]), ValueError, r"thresholds: wanted values in \[0, 1\], got 1.1 at 1"),
         ("thresholds", np.array([0.3, np.nan, 0.3]), ValueError, r"thresholds: .* got nan at 1"),
+        ("threads", 0, ValueError, "threads: wanted 1 to 256, got 0"),
+        ("threads", 257, ValueError, "threads: wanted 1 to 256, got 257"),
         ("tau", 0.0, ValueError, "tau: wanted a finite number above 0, got 0.0"),
         ("tau", math.inf, ValueError, "tau: wanted a finite number above 0, got inf"),
         ("tau", math.nan, ValueError, "tau: wanted a finite number above 0, got nan"),
@@ -451,10 +615,11 @@ def test_select() -> None:
         select("fast")
 
 
-@pytest.mark.parametrize("name", ["calibrate", "accumulate", "score"])
+@pytest.mark.parametrize("name", ["calibrate", "raw_thresholds", "accumulate", "score"])
 def test_a_named_implementation_runs_or_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = {
         "calibrate": {"confidence": f32(0.5), "tau": 1.0},
+        "raw_thresholds": {"thresholds": np.array([0.3]), "tau": 1.15},
         "accumulate": adding(),
         "score": scoring(),
     }[name]
