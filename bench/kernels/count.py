@@ -21,8 +21,6 @@ BOXES = 40  # an image
 TAU = 1.15
 FLOOR = 0.05
 
-Counts = tuple[NDArray[np.float64], NDArray[np.int64]]
-
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -227,14 +225,10 @@ def _numba_loop() -> tuple[Any, Any]:
 
 def _right(data: Stored, loop: Any, against_reference: bool) -> None:
     """Everything that is timed must agree to the bit; the reference, which is slow, only on the small case."""
-    for peers, dtype in ((_hard(data, loop), np.int64), (_soft(data, loop), np.float64)):
-        expected = peers["tallymill"]()
-        if against_reference:
-            oracle = np.zeros(len(data.thresholds), dtype)
-            boxes = data.confidence, data.target, data.item_offsets, data.target_offsets, data.thresholds, TAU
-            soft, hard = (oracle, None) if dtype is np.float64 else (None, oracle)
-            accumulate(*boxes, soft, hard, impl="reference")
-            expected = oracle
+    hard, soft = np.zeros(len(data.thresholds), np.int64), np.zeros(len(data.thresholds))
+    boxes = data.confidence, data.target, data.item_offsets, data.target_offsets
+    accumulate(*boxes, data.thresholds, TAU, soft, hard, impl="reference" if against_reference else "cpu")
+    for peers, expected in ((_hard(data, loop), hard), (_soft(data, loop), soft)):
         for name, peer in peers.items():
             if not np.array_equal(peer(), expected):
                 raise TallymillError(f"{name} counts differently")
