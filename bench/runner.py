@@ -14,6 +14,10 @@ from tallymill.runners.run_folder import versions
 ENTRIES = {
     "count": ("tallymill.bench.kernels.count", "counts and scores from stored confidences against NumPy, Arrow, numba"),
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
+    "match": (
+        "tallymill.bench.kernels.match",
+        "matching of boxes and assignment against lap, lapx, SciPy, pycocotools",
+    ),
     "mask_iou": ("tallymill.bench.kernels.mask_iou", "mask IoU and packing against pycocotools, NumPy and torch"),
     "sweep": ("tallymill.bench.sweep", "engine time an image, items/s and memory of a sweep"),
 }
