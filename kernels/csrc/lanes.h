@@ -6,7 +6,7 @@
 // All paths agree to the bit. What they agree on where it is not obvious:
 // - min(a, b) is a < b ? a : b and max(a, b) is a > b ? a : b: b wherever either is NaN, and for zeros of either sign.
 // - Comparisons are false wherever either is NaN.
-// - reduce_min() gives the least lane; no lane may be NaN.
+// - add_one(m, a) is where(m, a + 1, a). reduce_min() gives the least lane; no lane may be NaN.
 // - Loads and stores need no alignment. Index lanes: I32 beside F32, I64 beside F64.
 #pragma once
 
@@ -101,6 +101,7 @@ struct I32 {
 };
 inline I32 operator+(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline I32 where(Mask32 m, I32 a, I32 b) { return {_mm512_mask_mov_epi32(b.v, m.v, a.v)}; }
+inline I32 add_one(Mask32 m, I32 a) { return {_mm512_mask_sub_epi32(a.v, m.v, a.v, _mm512_set1_epi32(-1))}; }
 
 struct I64 {
   static constexpr std::int64_t width = 8;
@@ -217,6 +218,7 @@ struct I32 {
 };
 inline I32 operator+(I32 a, I32 b) { return {_mm256_add_epi32(a.v, b.v)}; }
 inline I32 where(Mask32 m, I32 a, I32 b) { return {_mm256_blendv_epi8(b.v, a.v, _mm256_castps_si256(m.v))}; }
+inline I32 add_one(Mask32 m, I32 a) { return {_mm256_sub_epi32(a.v, _mm256_castps_si256(m.v))}; }
 
 struct I64 {
   static constexpr std::int64_t width = 4;
@@ -358,6 +360,7 @@ struct I32 {
 };
 inline I32 operator+(I32 a, I32 b) { return {a.v + b.v}; }
 inline I32 where(Mask32 m, I32 a, I32 b) { return {m.v ? a.v : b.v}; }
+inline I32 add_one(Mask32 m, I32 a) { return {a.v - m.v}; }
 
 struct I64 {
   static constexpr std::int64_t width = 2;

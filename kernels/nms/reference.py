@@ -42,7 +42,7 @@ def nms(
         for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             for score in exact[start:stop].T:
                 taking_part = [i for i in range(stop - start) if score[i] >= score_threshold]
-                order = sorted(taking_part, key=lambda i: (-score[i], i))  # noqa: B023
+                order = sorted(taking_part, key=lambda i: (-score[i], i))
                 indices += [start + i for i in keep(boxes[start:stop], order, iou_threshold)]
                 ends.append(len(indices))
     return np.array(indices, np.int64), np.array(ends, np.int64)
