@@ -16,6 +16,31 @@ def nms(
     indices: NDArray[np.int64],
     kept_offsets: NDArray[np.int64],
 ) -> int: ...
+def soft_nms(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    gaussian: bool,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    threads: int,
+    indices: NDArray[np.int64],
+    kept_offsets: NDArray[np.int64],
+    kept_scores: NDArray[np.float32],
+) -> int: ...
+def count_tally(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    iou_threshold: float,
+    tau: float,
+    least: NDArray[np.float32],
+    thresholds: NDArray[np.float64],
+    threads: int,
+    soft: NDArray[np.float64],
+    hard: NDArray[np.int64],
+) -> bool: ...
 def nms_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32], usable: NDArray[np.bool_]) -> None: ...
 def count_calibrate(confidence: NDArray[np.float32], tau: float, rho: NDArray[np.float32]) -> None: ...
 def count_misplaced(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.kernels import arguments
+from tallymill.kernels import nms as suppression
 from tallymill.kernels.count import cpu, reference
 
 IMPLEMENTATIONS = ("cpu", "reference")
@@ -22,6 +23,13 @@ class Scores(NamedTuple):
     hard_count: NDArray[np.float64]
     cw_nps: NDArray[np.float64]
     b_nps: NDArray[np.float64]
+
+
+class Tally(NamedTuple):
+    """``soft`` float64 [S, C], the sums of calibrated confidences; ``hard`` int64 [S, C]."""
+
+    soft: NDArray[np.float64]
+    hard: NDArray[np.int64]
 
 
 def select(impl: str, device: str = "cpu") -> str:
@@ -152,6 +160,56 @@ def score(
     return Scores(*run(soft, hard, covering, requested, target_offsets))
 
 
+def tally(
+    boxes: NDArray[Any],
+    scores: NDArray[Any],
+    offsets: NDArray[Any],
+    requested: NDArray[Any] | None,
+    *,
+    tau: float = 1.0,
+    iou_threshold: float = 0.5,
+    floor: float = 0.05,
+    thresholds: NDArray[Any] | None = None,
+    impl: str = "auto",
+    threads: int = 1,
+) -> Tally:
+    """Suppress and count in one go: one detector's raw boxes in, the counts of every image and category out.
+
+    ``boxes`` float32 [N, 4] xyxy, ``scores`` float32 [N, C], raw confidences in [0, 1], ``offsets`` int64 [S+1] of the
+    images among them, ``requested`` uint16 [S, C]. ``thresholds`` float64 [S, C] in [0, 1] stand in for those of
+    :func:`threshold`; ``requested`` may be None then. ``floor`` is the least confidence that takes part, ``threads``
+    (1 to 256) share out the images.
+
+    Equal to the bit to :func:`tallymill.kernels.nms.nms` with ``score_threshold=floor`` and :func:`accumulate` of what
+    it keeps, in its order. How many boxes were retained is not told: a box that counts nowhere, being too low, cannot
+    change whether a better one is retained, and so is left out before suppression. Errors as in those two.
+    """
+    chosen = select(impl)
+    boxes, scores, offsets = suppression.segments_of(boxes, scores, offsets)
+    tau, threads = _temperature(tau), _threads(threads)
+    shape = (len(offsets) - 1, scores.shape[1])
+    if thresholds is None:
+        wanted = arguments.array("requested", requested, np.uint16, *shape)
+        limits = threshold(wanted.ravel())
+    else:
+        limits = arguments.array("thresholds", thresholds, np.float64, *shape).ravel()
+        arguments.within("thresholds", limits, 0.0, 1.0, "[0, 1]")
+    for name, value in (("iou_threshold", iou_threshold), ("floor", floor)):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name}: wanted a number in [0, 1], got {value}")
+    settings = (limits, tau, float(iou_threshold), float(floor), threads)
+    if chosen == "reference":
+        _check_proposals(boxes, scores)
+        counts = reference.tally(boxes, scores, offsets, *settings)
+    else:
+        found = cpu.tally(boxes, scores, offsets, *settings)
+        if found is None:
+            _check_proposals(boxes, scores)
+            raise ValueError("boxes: changed while they were read")
+        counts = found
+    return Tally(counts[0].reshape(shape), counts[1].reshape(shape))
+
+
 def _temperature(tau: float) -> float:
     if not 0.0 < tau < np.inf:
         raise ValueError(f"tau: wanted a finite number above 0, got {tau}")
@@ -184,3 +242,8 @@ def _check_boxes(
         item = int(np.searchsorted(item_offsets, at, side="right")) - 1
         has = target_offsets[item + 1] - target_offsets[item]
         raise ValueError(f"target: box {at} of item {item} names target {target[at]}, but the item has {has}")
+
+
+def _check_proposals(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+    suppression.check_valid(boxes, scores)
+    arguments.within("scores", scores.ravel(), 0.0, 1.0, "[0, 1]")

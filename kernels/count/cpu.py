@@ -11,6 +11,8 @@ from tallymill.kernels import _native
 
 Doubles = NDArray[np.float64]
 
+MAX_RISING_TAU = 2**20  # up to this temperature rho rises with p
+
 misplaced = _native.count_misplaced
 
 
@@ -65,3 +67,31 @@ def score(
     cw_nps, b_nps = np.empty(len(target_offsets) - 1), np.empty(len(target_offsets) - 1)
     _native.count_score(soft, hard, covering, requested, target_offsets, soft_count, hard_count, cw_nps, b_nps)
     return soft_count, hard_count, cw_nps, b_nps
+
+
+def tally(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    thresholds: Doubles,
+    tau: float,
+    iou_threshold: float,
+    floor: float,
+    threads: int,
+) -> tuple[Doubles, NDArray[np.int64]] | None:
+    """Suppress and count (``kernels/csrc/tally.cpp``); None when a box or score is not valid."""
+    soft, hard = np.empty(len(thresholds)), np.empty(len(thresholds), np.int64)
+    least = np.full(len(thresholds), _least_float_not_below(floor))
+    if tau <= MAX_RISING_TAU:
+        # A lower confidence adds to neither count, and those above it are suppressed by none that is lower.
+        distinct, which = np.unique(thresholds, return_inverse=True)
+        np.maximum(least, np.minimum(raw_thresholds(distinct, tau), np.float32(0.5))[which], out=least)
+    done = _native.count_tally(
+        boxes, scores.ravel(), offsets, iou_threshold, tau, least, thresholds, threads, soft, hard
+    )
+    return (soft, hard) if done else None
+
+
+def _least_float_not_below(value: float) -> np.float32:
+    near = np.float32(value)
+    return near if float(near) >= value else np.nextafter(near, np.float32(np.inf))

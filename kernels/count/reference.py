@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.kernels.nms import reference as suppression
+
 Doubles = NDArray[np.float64]
 
 
@@ -90,3 +92,23 @@ def precision(count: Doubles, requested: NDArray[np.uint16], target_offsets: NDA
                 total += error
             scores[item] = np.maximum(0.0, 1 - total / len(own))
     return scores
+
+
+def tally(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    thresholds: Doubles,
+    tau: float,
+    iou_threshold: float,
+    floor: float,
+    threads: int,
+) -> tuple[Doubles, NDArray[np.int64]]:
+    """Suppression, then accumulation of what it retains, each segment as an item with one target."""
+    indices, ends = suppression.nms(boxes, scores, offsets, iou_threshold, floor, threads)
+    segment = np.repeat(np.arange(len(thresholds)), np.diff(ends))
+    confidence = scores[indices, segment % max(scores.shape[1], 1)]
+    soft, hard = np.zeros(len(thresholds)), np.zeros(len(thresholds), np.int64)
+    target, each = np.zeros(len(indices), np.uint8), np.arange(len(thresholds) + 1)
+    accumulate(confidence, target, ends, each, thresholds, tau, soft, hard)
+    return soft, hard

@@ -20,6 +20,8 @@ using Strided = nanobind::ndarray<T, nanobind::ndim<2>, nanobind::device::cpu>;
 void bind_paths(nanobind::module_& m);
 void bind_nms(nanobind::module_& m);
 void bind_match(nanobind::module_& m);
+void bind_soft_nms(nanobind::module_& m);
+void bind_tally(nanobind::module_& m);
 void bind_count(nanobind::module_& m);
 void bind_rescore(nanobind::module_& m);
 void bind_select(nanobind::module_& m);

@@ -6,6 +6,8 @@ NB_MODULE(_native, m) {
   tallymill::bind_paths(m);
   tallymill::bind_nms(m);
   tallymill::bind_match(m);
+  tallymill::bind_soft_nms(m);
+  tallymill::bind_tally(m);
   tallymill::bind_count(m);
   tallymill::bind_rescore(m);
   tallymill::bind_select(m);

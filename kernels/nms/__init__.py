@@ -23,6 +23,16 @@ class Kept(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+class SoftKept(NamedTuple):
+    """What soft-NMS took: ``indices`` int64 [K] and ``offsets`` int64 [S*C+1] as in :class:`Kept`, ``scores`` float32
+    [K], lowered, never rising within a segment.
+    """
+
+    indices: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
 def select(impl: str, device: str = "cpu") -> str:
     """Name the implementation that runs for ``impl`` (auto or one of IMPLEMENTATIONS); UsageError for any other."""
     return arguments.choose("nms", impl, device, IMPLEMENTATIONS)
@@ -63,28 +73,73 @@ def nms(
     a box or score that :func:`valid` refuses is, whatever its score. UsageError: the machine cannot run ``impl``.
     """
     chosen = select(impl)
-    boxes, scores, offsets = _segments(boxes, scores, offsets)
+    boxes, scores, offsets = segments_of(boxes, scores, offsets)
     if not 0.0 <= iou_threshold <= 1.0:
         raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
     least = -np.inf if score_threshold is None else float(score_threshold)
     if np.isnan(least):
         raise ValueError("score_threshold: wanted a number, got nan")
-    _check_threads(threads)
+    check_threads(threads)
     if chosen == "reference":
-        _check_valid(boxes, scores)
+        check_valid(boxes, scores)
         return Kept(*reference.nms(boxes, scores, offsets, float(iou_threshold), least, threads))
     paths.require("nms", chosen)
     kept = cpu.nms(boxes, scores, offsets, float(iou_threshold), least, threads, chosen)
     if kept is None:
-        _check_valid(boxes, scores)
+        check_valid(boxes, scores)
         raise ValueError("boxes: changed while they were read")
     return Kept(*kept)
 
 
-def _segments(
+def soft_nms(
+    boxes: NDArray[Any],
+    scores: NDArray[Any],
+    offsets: NDArray[Any],
+    *,
+    method: str = "linear",
+    sigma: float = 0.5,
+    iou_threshold: float = 0.3,
+    min_score: float = 0.001,
+    impl: str = "auto",
+    threads: int = 1,
+) -> SoftKept:
+    """Lower, inside each segment, the scores of boxes that overlap better ones, instead of dropping them.
+
+    Arrays as in :func:`nms`. The best box that remains is taken again and again (ties: the lowest index), and the
+    scores of the others are multiplied by a weight; it ends where none reaches ``min_score``. ``linear``: 1 - IoU where
+    IoU >= ``iou_threshold``, else 1. ``gaussian``: exp(-IoU^2 / ``sigma``), whatever the threshold. That is soft-NMS of
+    Bodla et al. 2017 as mmcv has it (offset 0), except that mmcv breaks ties otherwise and takes the first box of a
+    segment even below ``min_score``.
+
+    Float32 throughout, the threshold and ``min_score`` rounded to it; the gaussian weight in float64, rounded once. An
+    IoU that overflow makes NaN counts as 0. Linear results are equal to the bit in every implementation, gaussian ones
+    as far as the libraries' exp, rounded to float32, are. Errors as in :func:`nms`.
+    """
+    chosen = arguments.choose("soft_nms", impl, "cpu", ("cpu", "reference"))
+    boxes, scores, offsets = segments_of(boxes, scores, offsets)
+    if method not in ("linear", "gaussian"):
+        raise ValueError(f"method: wanted linear or gaussian, got {method!r}")
+    if not 0.0 <= iou_threshold <= 1.0:
+        raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
+    for name, value, least in (("sigma", sigma, np.finfo(np.float32).tiny), ("min_score", min_score, 0.0)):
+        if not least <= value < np.inf:
+            raise ValueError(f"{name}: wanted a finite number of at least {least:g}, got {value}")
+    check_threads(threads)
+    settings = (method == "gaussian", float(iou_threshold), float(sigma), float(min_score), threads)
+    if chosen == "reference":
+        check_valid(boxes, scores)
+        return SoftKept(*reference.soft_nms(boxes, scores, offsets, *settings))
+    kept = cpu.soft_nms(boxes, scores, offsets, *settings)
+    if kept is None:
+        check_valid(boxes, scores)
+        raise ValueError("boxes: changed while they were read")
+    return SoftKept(*kept)
+
+
+def segments_of(
     boxes: NDArray[Any], scores: NDArray[Any], offsets: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """The three as contiguous arrays of the right types, scores [N, C]."""
+    """Return the three as contiguous arrays of the right types, scores [N, C]."""
     boxes = arguments.array("boxes", boxes, np.float32, None, 4)
     if np.ndim(scores) == 2:
         scores = arguments.array("scores", scores, np.float32, len(boxes), None)
@@ -93,12 +148,14 @@ def _segments(
     return boxes, scores, arguments.offsets("offsets", offsets, len(boxes), "boxes")
 
 
-def _check_threads(threads: int) -> None:
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads that is not in 1 to 256."""
     if not 1 <= threads <= MAX_THREADS:
         raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
 
 
-def _check_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+def check_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
+    """Refuse boxes [N, 4] and scores [N, C] that :func:`valid` would, naming the first."""
     usable = reference.valid(boxes, scores)
     if not usable.all():
         at = int(usable.argmin())

@@ -57,3 +57,42 @@ def keep(boxes: Boxes, order: list[int], iou_threshold: float) -> list[int]:
         if not (overlap > iou_threshold).any():
             kept.append(candidate)
     return kept
+
+
+def soft_nms(
+    boxes: Boxes,
+    scores: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    gaussian: bool,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    threads: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """Go through each image and category, taking the best box and lowering the others until none is good enough."""
+    del threads  # part of the shared signature
+    indices: list[int] = []
+    ends = [0]
+    lowered: list[np.float32] = []
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            for column in scores[start:stop].T:
+                score = column.copy()
+                left = np.flatnonzero(score >= np.float32(min_score))
+                while len(left):
+                    best = left[np.argmax(score[left])]  # the first of equal ones
+                    indices.append(start + int(best))
+                    lowered.append(score[best])
+                    left = left[left != best]
+                    overlap = np.nan_to_num(iou(boxes[start + best], boxes[start + left]))
+                    score[left] *= weights(overlap, gaussian, np.float32(iou_threshold), sigma)
+                    left = left[score[left] >= np.float32(min_score)]
+                ends.append(len(indices))
+    return np.array(indices, np.int64), np.array(ends, np.int64), np.array(lowered, np.float32)
+
+
+def weights(overlap: Boxes, gaussian: bool, iou_threshold: np.float32, sigma: float) -> Boxes:
+    """What scores are multiplied by, float32 [M]."""
+    if gaussian:
+        return np.exp(-(overlap.astype(np.float64) ** 2) / sigma).astype(np.float32)
+    return np.where(overlap >= iou_threshold, 1 - overlap, np.float32(1))
