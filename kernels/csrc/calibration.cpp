@@ -79,7 +79,9 @@ void calibrate_batches(const float* confidence, std::size_t batches, double tau,
       open[j] = (low != high[j]) | (confidence[j] == 0.0f) | (confidence[j] == 1.0f);
       any |= open[j];
     }
-    for (std::size_t j = 0; j < BATCH; ++j) rho[j] = any != 0 && open[j] != 0 ? calibrated(confidence[j], tau) : high[j];
+    for (std::size_t j = 0; j < BATCH; ++j) {
+      rho[j] = any != 0 && open[j] != 0 ? calibrated(confidence[j], tau) : high[j];
+    }
   }
 }
 

@@ -68,7 +68,6 @@ struct Scratch {
   RawThresholds raw_thresholds;
   float least[ADDRESSABLE];  // raw thresholds of the item's targets
   // The block: eight bytes more than boxes, so that words can be read from any place.
-  float confidence[BLOCK];
   std::uint8_t target[BLOCK + 8], vote[BLOCK + 8];
   // The boxes of the block that count.
   std::int64_t kept = 0;
@@ -84,7 +83,6 @@ bool load(const Problem& p, std::int64_t base, std::int64_t n, Scratch& s) noexc
   unsigned outside = 0;
   for (std::int64_t j = 0; j < n; ++j) {
     const float value = confidence[j];
-    s.confidence[j] = value;
     s.vote[j] = value >= 0.5f;
     outside |= !((value >= 0.0f) & (value <= 1.0f));
   }
@@ -97,7 +95,7 @@ inline std::uint64_t word(const std::uint8_t* bytes) noexcept {
   return value;
 }
 
-// Whether a byte of `which` is `targets` or more. A byte of 128 or more shows itself; sums that it spoils do not matter.
+// Whether a byte of `which` is `targets` or more. One of 128 or more shows itself; sums that it spoils do not matter.
 inline bool beyond(std::uint64_t which, std::int64_t targets) noexcept {
   if (targets <= 128) return ((which | (which + static_cast<std::uint64_t>(128 - targets) * ONES)) & (128 * ONES)) != 0;
   for (; which != 0; which >>= 8) {
@@ -132,12 +130,12 @@ inline bool add_votes(const Scratch& s, std::int64_t from, std::int64_t to, std:
 }
 
 // Gathers those of boxes [from, to) of the block that count; `first` is the item's first target.
-inline void keep(Scratch& s, std::int64_t from, std::int64_t to, std::int64_t first) noexcept {
+inline void keep(const float* confidence, Scratch& s, std::int64_t from, std::int64_t to, std::int64_t first) noexcept {
   std::int64_t kept = s.kept;
   for (std::int64_t j = from; j < to; ++j) {
-    s.raw[kept] = s.confidence[j];
+    s.raw[kept] = confidence[j];
     s.slot[kept] = first + s.target[j];
-    kept += s.confidence[j] >= s.least[s.target[j]];
+    kept += confidence[j] >= s.least[s.target[j]];
   }
   s.kept = kept;
 }
@@ -156,7 +154,7 @@ bool count_block(const Problem& p, std::int64_t base, std::int64_t n, std::int64
         for (std::int64_t t = 0; t < std::min(targets, ADDRESSABLE); ++t) {
           s.least[t] = s.raw_thresholds(p.thresholds[first + t]);
         }
-        keep(s, from, to, first);
+        keep(p.confidence + base, s, from, to, first);
       }
     }
     if (stop >= n) return true;  // the item goes on in the next block, or ends with this one
