@@ -143,7 +143,31 @@ def masks_pack_ids(
     words: NDArray[np.uint64],
 ) -> None: ...
 def masks_ids_of_colours(rgb: NDArray[np.uint8], ids: NDArray[np.uint32]) -> None: ...
-def assign_f32(
+def assign_dense_f32(
+    costs: NDArray[np.float32],
+    rows: int,
+    columns: int,
+    maximize: bool,
+    threads: int,
+    path: str,
+    column: NDArray[np.int64],
+    total: NDArray[np.float64],
+    complete: NDArray[np.bool_],
+    undefined: NDArray[np.int64],
+) -> int: ...
+def assign_dense_f64(
+    costs: NDArray[np.float64],
+    rows: int,
+    columns: int,
+    maximize: bool,
+    threads: int,
+    path: str,
+    column: NDArray[np.int64],
+    total: NDArray[np.float64],
+    complete: NDArray[np.bool_],
+    undefined: NDArray[np.int64],
+) -> int: ...
+def assign_ragged_f32(
     costs: NDArray[np.float32],
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
@@ -154,10 +178,10 @@ def assign_f32(
     path: str,
     column: NDArray[np.int64],
     total: NDArray[np.float64],
-    pairs: NDArray[np.int64],
+    complete: NDArray[np.bool_],
     undefined: NDArray[np.int64],
 ) -> int: ...
-def assign_f64(
+def assign_ragged_f64(
     costs: NDArray[np.float64],
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
@@ -168,7 +192,7 @@ def assign_f64(
     path: str,
     column: NDArray[np.int64],
     total: NDArray[np.float64],
-    pairs: NDArray[np.int64],
+    complete: NDArray[np.bool_],
     undefined: NDArray[np.int64],
 ) -> int: ...
 def match(

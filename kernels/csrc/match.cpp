@@ -70,35 +70,70 @@ struct Room {
   }
 };
 
+// Problems one after another, of one shape or of shapes of their own.
+struct Shapes {
+  std::int64_t problems, rows, columns;
+  const std::int64_t *each_rows = nullptr, *each_columns = nullptr, *starts = nullptr, *row_starts = nullptr;
+
+  std::int64_t rows_of(std::int64_t b) const noexcept { return each_rows != nullptr ? each_rows[b] : rows; }
+  std::int64_t columns_of(std::int64_t b) const noexcept { return each_columns != nullptr ? each_columns[b] : columns; }
+  std::int64_t start(std::int64_t b) const noexcept { return starts != nullptr ? starts[b] : b * rows * columns; }
+  std::int64_t first_row(std::int64_t b) const noexcept { return row_starts != nullptr ? row_starts[b] : b * rows; }
+};
+
+struct Found {
+  std::int64_t* column;
+  double* total;
+  bool* complete;
+  std::int64_t* undefined;
+};
+
 // Returns ALL_WELL, or a problem that has an infinitely good entry.
 template <typename Entry>
-std::int64_t assign_all(Vector<const Entry> costs, Index rows, Index columns, Index starts, Index row_starts,
-                        bool maximize, std::int64_t threads, const char* path_name, Vector<std::int64_t> column,
-                        Vector<double> total, Vector<std::int64_t> pairs, Vector<std::int64_t> undefined) {
-  const Path path = path_named(path_name);
-  const auto solve = TALLYMILL_ON(path, assign);
-  const auto problems = static_cast<std::int64_t>(rows.size());
-  const Entry* entries = costs.data();
-  const std::int64_t *heights = rows.data(), *widths = columns.data(), *from = starts.data(), *to = row_starts.data();
-  std::int64_t* out = column.data();
+std::int64_t assign_all(const Entry* entries, const Shapes& shapes, bool maximize, std::int64_t threads, Path path,
+                        const Found& found) {
   nanobind::gil_scoped_release unlocked;
+  const auto solve = TALLYMILL_ON(path, assign);
   Room room;
-  for (std::int64_t b = 0; b < problems; ++b) room.take(heights[b], widths[b]);
+  for (std::int64_t b = 0; b < shapes.problems; ++b) {
+    room.take(shapes.rows_of(b), shapes.columns_of(b));
+    if (shapes.each_rows == nullptr) break;
+  }
   std::atomic<std::int64_t> refused{ALL_WELL};
   share_out(
-      problems, threads, fair_grain(problems, threads), [room] { return Memory64(room.few, room.many, false); },
+      shapes.problems, threads, fair_grain(shapes.problems, threads),
+      [room] { return Memory64(room.few, room.many, false); },
       [&](std::int64_t first, std::int64_t last, Memory64& memory) noexcept {
         const MatchScratch64 scratch = memory.scratch();
         for (std::int64_t b = first; b < last; ++b) {
-          const Costs problem{entries + from[b], sizeof(Entry) == sizeof(double), maximize, heights[b], widths[b]};
-          const Solution solution = solve(problem, scratch, out + to[b]);
+          const std::int64_t rows = shapes.rows_of(b), columns = shapes.columns_of(b);
+          const Costs problem{entries + shapes.start(b), sizeof(Entry) == sizeof(double), maximize, rows, columns};
+          const Solution solution = solve(problem, scratch, found.column + shapes.first_row(b));
           if (solution.refused) refused = b;
-          total.data()[b] = solution.total;
-          pairs.data()[b] = solution.pairs;
-          undefined.data()[b] = solution.undefined;
+          found.total[b] = solution.total;
+          found.complete[b] = solution.pairs == std::min(rows, columns);
+          found.undefined[b] = solution.undefined;
         }
       });
   return refused;
+}
+
+template <typename Entry>
+std::int64_t assign_dense(Vector<const Entry> costs, std::int64_t rows, std::int64_t columns, bool maximize,
+                          std::int64_t threads, const char* path, Vector<std::int64_t> column, Vector<double> total,
+                          Vector<bool> complete, Vector<std::int64_t> undefined) {
+  return assign_all(costs.data(), {static_cast<std::int64_t>(total.size()), rows, columns}, maximize, threads,
+                    path_named(path), {column.data(), total.data(), complete.data(), undefined.data()});
+}
+
+template <typename Entry>
+std::int64_t assign_ragged(Vector<const Entry> costs, Index rows, Index columns, Index starts, Index row_starts,
+                           bool maximize, std::int64_t threads, const char* path, Vector<std::int64_t> column,
+                           Vector<double> total, Vector<bool> complete, Vector<std::int64_t> undefined) {
+  const Shapes shapes{static_cast<std::int64_t>(rows.size()), 0, 0, rows.data(), columns.data(), starts.data(),
+                      row_starts.data()};
+  return assign_all(costs.data(), shapes, maximize, threads, path_named(path),
+                    {column.data(), total.data(), complete.data(), undefined.data()});
 }
 
 bool all_finite(const float* values, std::int64_t size) noexcept {
@@ -143,21 +178,26 @@ std::int64_t match_all(Boxes<const float> boxes_a, Index offsets_a, Boxes<const 
 }
 
 template <typename Entry>
-void bind_assign(nanobind::module_& m, const char* name) {
+void bind_assign(nanobind::module_& m, const char* dense, const char* ragged) {
   using nanobind::arg;
-  m.def(name, &assign_all<Entry>, arg("costs").noconvert(), arg("rows").noconvert(), arg("columns").noconvert(),
+  const char* about =
+      "Write each row's column, each problem's total, whether it is complete, and its NaN entries; return -1, or a problem "
+      "with an entry that is infinitely good.";
+  m.def(dense, &assign_dense<Entry>, arg("costs").noconvert(), arg("rows"), arg("columns"), arg("maximize"),
+        arg("threads"), arg("path"), arg("column").noconvert(), arg("total").noconvert(), arg("complete").noconvert(),
+        arg("undefined").noconvert(), about);
+  m.def(ragged, &assign_ragged<Entry>, arg("costs").noconvert(), arg("rows").noconvert(), arg("columns").noconvert(),
         arg("starts").noconvert(), arg("row_starts").noconvert(), arg("maximize"), arg("threads"), arg("path"),
-        arg("column").noconvert(), arg("total").noconvert(), arg("pairs").noconvert(), arg("undefined").noconvert(),
-        "Write each row's column, each problem's total, pairs and NaN entries; return -1, or a problem with an entry that "
-        "is infinitely good.");
+        arg("column").noconvert(), arg("total").noconvert(), arg("complete").noconvert(), arg("undefined").noconvert(),
+        about);
 }
 
 }  // namespace
 
 void bind_match(nanobind::module_& m) {
   using nanobind::arg;
-  bind_assign<float>(m, "assign_f32");
-  bind_assign<double>(m, "assign_f64");
+  bind_assign<float>(m, "assign_dense_f32", "assign_ragged_f32");
+  bind_assign<double>(m, "assign_dense_f64", "assign_ragged_f64");
   m.def("match", &match_all, arg("boxes_a").noconvert(), arg("offsets_a").noconvert(), arg("boxes_b").noconvert(),
         arg("offsets_b").noconvert(), arg("gate"), arg("threads"), arg("path"), arg("partner").noconvert(),
         arg("iou").noconvert(),

@@ -128,35 +128,33 @@ def assign(
             raise ValueError("rows, columns: wanted both, or neither")
         return Assignment(*arguments.gpu_module("match").assign(costs, rows, columns, bool(maximize)))
     dtype = np.float32 if getattr(costs, "dtype", None) == np.float32 else np.float64
-    flat, heights, widths = _problems(costs, dtype, rows, columns)
+    flat, shapes = _problems(costs, dtype, rows, columns)
     _check_threads(threads)
     paths.require("match", chosen)
     run = reference.assign if chosen == "reference" else cpu.assign
-    column, total, pairs, undefined = run(flat, heights, widths, bool(maximize), threads, chosen)
-    if undefined is None:
-        raise ValueError(f"costs: problem {total} has a cost of {'' if maximize else '-'}inf, better than any total")
-    complete = pairs == np.minimum(heights, widths)
-    if np.ndim(costs) == 2:
+    column, total, complete, undefined, refused = run(flat, shapes, bool(maximize), threads, chosen)
+    if refused >= 0:
+        raise ValueError(f"costs: problem {refused} has a cost of {'' if maximize else '-'}inf, better than any total")
+    if costs.ndim == 2:
         return Assignment(column, total[0], complete[0], undefined[0])
-    if np.ndim(costs) == 3:
-        column = column.reshape(np.shape(costs)[:2])
+    if costs.ndim == 3:
+        column = column.reshape(costs.shape[:2])
     return Assignment(column, total, complete, undefined)
 
 
 def _problems(
     costs: NDArray[Any], dtype: type[np.float32 | np.float64], rows: NDArray[Any] | None, columns: NDArray[Any] | None
-) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """The costs in one piece, and the shape of each problem."""
+) -> tuple[NDArray[Any], cpu.Shapes]:
+    """The costs in one piece, how many problems they are, and rows and columns of all or of each."""
     if rows is None and columns is None and np.ndim(costs) in (2, 3):
         checked = arguments.array("costs", costs, dtype, *(None,) * np.ndim(costs))
         *batch, height, width = checked.shape
-        problems = batch[0] if batch else 1
-        return checked.reshape(-1), np.full(problems, height, np.int64), np.full(problems, width, np.int64)
+        return checked.reshape(-1), (batch[0] if batch else 1, height, width)
     if rows is None or columns is None:
         raise ValueError("costs: wanted shape [n, m] or [B, n, m], or a flat array with rows and columns")
     rows, columns = _sizes(rows, columns)
-    entries = sum(int(height) * int(width) for height, width in zip(rows, columns, strict=True))  # cannot overflow
-    return arguments.array("costs", costs, dtype, entries), rows, columns
+    entries = sum(height * width for height, width in zip(rows.tolist(), columns.tolist(), strict=True))  # no overflow
+    return arguments.array("costs", costs, dtype, entries), (len(rows), rows, columns)
 
 
 def _sizes(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tallymill.kernels import _native
 
 Integers = NDArray[np.int64]
+# How many problems, and the rows and columns of all of them or of each.
+Shapes = tuple[int, Any, Any]
 
 
 def match(
@@ -29,16 +31,25 @@ def match(
 
 
 def assign(
-    costs: NDArray[Any], rows: Integers, columns: Integers, maximize: bool, threads: int, path: str
-) -> tuple[Integers, Any, Integers, Integers | None]:
-    """Columns, totals, pairs and NaN counts. With an infinitely good cost, that problem's number in place of totals."""
-    starts, row_starts = _starts(rows * columns), _starts(rows)
-    column = np.empty(int(rows.sum()), np.int64)
-    total = np.empty(len(rows), np.float64)
-    pairs, undefined = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    run = _native.assign_f32 if costs.dtype == np.float32 else _native.assign_f64
-    refused = run(costs, rows, columns, starts, row_starts, maximize, threads, path, column, total, pairs, undefined)
-    return (column, refused, pairs, None) if refused >= 0 else (column, total, pairs, undefined)
+    costs: NDArray[Any], shapes: Shapes, maximize: bool, threads: int, path: str
+) -> tuple[Integers, NDArray[np.float64], NDArray[np.bool_], Integers, int]:
+    """Columns, totals, completeness, NaN counts, and -1 or a problem with an infinitely good cost."""
+    problems, rows, columns = shapes
+    total, complete = np.empty(problems, np.float64), np.empty(problems, np.bool_)
+    undefined = np.empty(problems, np.int64)
+    single = costs.dtype == np.float32
+    if isinstance(rows, int):
+        column = np.empty(problems * rows, np.int64)
+        dense = _native.assign_dense_f32 if single else _native.assign_dense_f64
+        refused = dense(costs, rows, columns, maximize, threads, path, column, total, complete, undefined)
+    else:
+        column = np.empty(int(rows.sum()), np.int64)
+        starts, row_starts = _starts(rows * columns), _starts(rows)
+        ragged = _native.assign_ragged_f32 if single else _native.assign_ragged_f64
+        refused = ragged(
+            costs, rows, columns, starts, row_starts, maximize, threads, path, column, total, complete, undefined
+        )
+    return column, total, complete, undefined, refused
 
 
 def _starts(sizes: Integers) -> Integers:

@@ -48,29 +48,35 @@ def similarities(boxes_a: NDArray[np.float32], boxes_b: NDArray[np.float32], gat
 
 
 def assign(
-    costs: NDArray[Any], rows: Integers, columns: Integers, maximize: bool, threads: int, path: str
-) -> tuple[Integers, Any, Integers, Integers | None]:
-    """Each problem by itself. With an infinitely good cost, that problem's number in place of the totals."""
+    costs: NDArray[Any], shapes: tuple[int, Any, Any], maximize: bool, threads: int, path: str
+) -> tuple[Integers, Doubles, NDArray[np.bool_], Integers, int]:
+    """Each problem by itself; last, -1 or a problem with an infinitely good cost."""
     del threads, path  # part of the shared signature
-    found, totals, pairs, undefined = [], [], [], []
-    start = 0
-    for problem, (height, width) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+    problems, *sizes = shapes
+    columns, totals, complete, undefined = [np.empty(0, np.int64)], [], [], []
+    start, refused = 0, -1
+    for problem, (height, width) in enumerate(zip(*(np.broadcast_to(size, problems) for size in sizes), strict=True)):
         given = costs[start : start + height * width].reshape(height, width).astype(np.float64)
         start += height * width
         cost = -given if maximize else given
         if (cost == -np.inf).any():
-            return np.empty(0, np.int64), problem, np.empty(0, np.int64), None
-        column = cheapest(np.where(np.isnan(cost), np.inf, cost))
+            refused = problem
+        column = cheapest(np.where(np.isfinite(cost), cost, np.inf))
         assigned = np.flatnonzero(column >= 0)
         total = 0.0
         for row in assigned:
             total += float(given[row, column[row]])
-        found.append(column)
+        columns.append(column)
         totals.append(total)
-        pairs.append(len(assigned))
+        complete.append(len(assigned) == min(height, width))
         undefined.append(int(np.isnan(cost).sum()))
-    column = np.concatenate([np.empty(0, np.int64), *found])
-    return column, np.array(totals, np.float64), np.array(pairs, np.int64), np.array(undefined, np.int64)
+    return (
+        np.concatenate(columns),
+        np.array(totals, np.float64),
+        np.array(complete, np.bool_),
+        np.array(undefined, np.int64),
+        refused,
+    )
 
 
 def cheapest(cost: Doubles) -> Integers:
