@@ -19,6 +19,10 @@ ENTRIES = {
         "matching of boxes and assignment against lap, lapx, SciPy, pycocotools",
     ),
     "mask_iou": ("tallymill.bench.kernels.mask_iou", "mask IoU and packing against pycocotools, NumPy and torch"),
+    "nms": (
+        "tallymill.bench.kernels.nms",
+        "NMS, soft-NMS and counting against torchvision, OpenCV, supervision, numba",
+    ),
     "sweep": ("tallymill.bench.sweep", "engine time an image, items/s and memory of a sweep"),
 }
 

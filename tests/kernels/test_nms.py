@@ -1,4 +1,4 @@
-"""NMS: cpu against the reference, index for index, and both against cases worked by hand."""
+"""NMS: every path against the reference, index for index, and all against cases worked by hand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tallymill.errors import UsageError
+from tallymill.kernels import paths
 from tallymill.kernels.count import calibrate
 from tallymill.kernels.nms import Kept, nms, reference, select, valid
 
 Floats = NDArray[np.float32]
-BOTH = pytest.mark.parametrize("impl", ["cpu", "reference"])
+PATHS = paths.supported()
+BOTH = pytest.mark.parametrize("impl", [*PATHS, "reference"])
+EACH_PATH = pytest.mark.parametrize("impl", PATHS)
 
 
 def f32(*rows: Any) -> Floats:
@@ -31,6 +34,14 @@ def keep(boxes: Floats, scores: Floats, threshold: float = 0.5, *, impl: str) ->
     kept = nms(boxes, scores, whole(boxes), threshold, impl=impl)
     assert kept.offsets.tolist() == [0, len(kept.indices)]
     return kept.indices.tolist()  # type: ignore[no-any-return]
+
+
+def assert_all_equal(boxes: Floats, scores: Floats, offsets: NDArray[np.int64], *args: Any, **kwargs: Any) -> Kept:
+    """Every path gives what the reference gives, which is returned."""
+    oracle = nms(boxes, scores, offsets, *args, impl="reference", **kwargs)
+    for path in PATHS:
+        assert_equal(nms(boxes, scores, offsets, *args, impl=path, **kwargs), oracle)
+    return oracle
 
 
 def crowd(rng: np.random.Generator, n: int, side: float = 200.0) -> Floats:
@@ -118,6 +129,19 @@ def test_segments_do_not_see_each_other(impl: str) -> None:
 
 
 @BOTH
+def test_a_small_image_alone_and_beside_a_large_one(impl: str) -> None:
+    rng = np.random.default_rng(14)
+    small, large = crowd(rng, 9, side=40), crowd(rng, 500, side=4000)
+    few, many = rng.random(9).astype(np.float32), rng.random(500).astype(np.float32)
+    alone = nms(small, few, whole(small), impl=impl)
+    for boxes, scores, start in (((small, large), (few, many), 0), ((large, small), (many, few), 500)):
+        offsets = np.array([0, len(boxes[0]), 509], np.int64)
+        both = nms(np.concatenate(boxes), np.concatenate(scores), offsets, impl=impl)
+        own = both.indices[(both.indices >= start) & (both.indices < start + 9)] - start
+        assert own.tolist() == alone.indices.tolist()
+
+
+@BOTH
 @pytest.mark.parametrize("segments", [0, 1, 3])
 def test_no_boxes(segments: int, impl: str) -> None:
     kept = nms(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.zeros(segments + 1, np.int64), impl=impl)
@@ -140,7 +164,7 @@ def test_areas_below_float32_suppress_nothing(impl: str) -> None:
 # cpu against the reference.
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 15, 16, 17, 47, 48, 49, 63, 64, 65, 255, 256, 257, 999, 1000, 1001])
+@pytest.mark.parametrize("n", [*range(1, 71), 127, 128, 129, 255, 256, 257, 300, 1001])
 @pytest.mark.parametrize("levels", [1, 4, 1 << 20])
 def test_segment_lengths_and_ties(n: int, levels: int) -> None:
     rng = np.random.default_rng([n, levels])
@@ -148,7 +172,7 @@ def test_segment_lengths_and_ties(n: int, levels: int) -> None:
     scores = (rng.integers(0, levels, n) / levels).astype(np.float32)
     for threshold in (0.0, 0.5, 1.0):
         offsets = whole(boxes)
-        assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+        assert_all_equal(boxes, scores, offsets, threshold)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1.0, 1e6, 1e18, 3e19])
@@ -158,7 +182,7 @@ def test_scales(scale: float) -> None:
     scores = rng.random(200).astype(np.float32)
     offsets = whole(boxes)
     assert valid(boxes, scores).all()
-    assert_equal(nms(boxes, scores, offsets), nms(boxes, scores, offsets, impl="reference"))
+    assert_all_equal(boxes, scores, offsets)
 
 
 @pytest.mark.parametrize("presorted", [np.argsort, lambda scores: np.argsort(-scores, kind="stable")])
@@ -167,7 +191,7 @@ def test_sorted_scores(presorted: Any) -> None:
     boxes, scores = crowd(rng, 300), rng.random(300).astype(np.float32)
     scores = scores[presorted(scores)]
     offsets = whole(boxes)
-    assert_equal(nms(boxes, scores, offsets), nms(boxes, scores, offsets, impl="reference"))
+    assert_all_equal(boxes, scores, offsets)
 
 
 coordinate = st.integers(0, 12).map(float)  # small integers: many exact ties, touching and equal boxes
@@ -183,8 +207,7 @@ def test_random_segments(segments: list[list[tuple[Any, int]]], threshold: float
     boxes = np.array([row[0] for row in rows], np.float32).reshape(-1, 4)
     scores = np.array([row[1] / 4 for row in rows], np.float32)
     offsets = np.cumsum([0, *map(len, segments)], dtype=np.int64)
-    kept = nms(boxes, scores, offsets, threshold, threads=threads)
-    assert_equal(kept, nms(boxes, scores, offsets, threshold, impl="reference"))
+    assert_all_equal(boxes, scores, offsets, threshold, threads=threads)
 
 
 @settings(deadline=None, max_examples=200)
@@ -193,7 +216,7 @@ def test_random_floats(seed: int, n: int, threshold: float) -> None:
     rng = np.random.default_rng(seed)
     boxes, scores = crowd(rng, n, side=float(rng.integers(1, 300))), rng.standard_normal(n).astype(np.float32)
     offsets = whole(boxes)
-    assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+    assert_all_equal(boxes, scores, offsets, threshold)
 
 
 @settings(deadline=None, max_examples=100)
@@ -205,7 +228,91 @@ def test_thresholds_at_an_overlap(seed: int, n: int) -> None:
     exact = float(reference.iou(boxes[0], boxes[1:]).max())
     for threshold in (np.nextafter(exact, 0), exact, min(np.nextafter(exact, 2), 1.0)):
         offsets = whole(boxes)
-        assert_equal(nms(boxes, scores, offsets, threshold), nms(boxes, scores, offsets, threshold, impl="reference"))
+        assert_all_equal(boxes, scores, offsets, threshold)
+
+
+@EACH_PATH
+def test_long_segments(impl: str) -> None:
+    """Longer than what insertion finishes; scores that differ in their last bits alone, and one far off."""
+    rng = np.random.default_rng(20)
+    n = 2500
+    boxes = crowd(rng, n, side=2000)
+    near = np.float32(0.75) + rng.integers(0, 200, n).astype(np.float32) * np.float32(2**-24)
+    near[n // 2] = -1e30
+    for scores in (near, rng.standard_normal(n).astype(np.float32)):
+        kept = nms(boxes, scores, whole(boxes), 0.3, impl=impl)
+        order = np.argsort(-scores, kind="stable").tolist()
+        assert kept.indices.tolist() == reference.keep(boxes, order, 0.3)
+
+
+@pytest.mark.parametrize("categories", [1, 2, 3, 5])
+@pytest.mark.parametrize("score_threshold", [None, -1.0, 0.0, 0.1, 0.5, 2.0])
+def test_categories_share_boxes(categories: int, score_threshold: float | None) -> None:
+    rng = np.random.default_rng(21)
+    offsets = np.cumsum([0, *rng.integers(0, 90, 12)], dtype=np.int64)
+    boxes = crowd(rng, int(offsets[-1]))
+    scores = (rng.integers(0, 20, (len(boxes), categories)) / 20).astype(np.float32)
+    kept = assert_all_equal(boxes, scores, offsets, score_threshold=score_threshold)
+    assert len(kept.offsets) == 12 * categories + 1
+    for category in range(categories):
+        alone = nms(boxes, np.ascontiguousarray(scores[:, category]), offsets, score_threshold=score_threshold)
+        parts = [
+            kept.indices[kept.offsets[s] : kept.offsets[s + 1]] for s in range(category, 12 * categories, categories)
+        ]
+        assert np.concatenate(parts).tolist() == alone.indices.tolist()
+
+
+@BOTH
+def test_scores_at_the_threshold_take_part(impl: str) -> None:
+    boxes = f32(*([i * 10, 0, i * 10 + 5, 5] for i in range(4)))
+    tenth = np.float32(0.1)  # a little above 0.1
+    scores = f32(tenth, np.nextafter(tenth, np.float32(0)), 0.05, 0.9)
+    for threshold, expected in ((0.1, [3, 0]), (float(tenth), [3, 0]), (np.nextafter(float(tenth), 1), [3])):
+        kept = nms(boxes, scores, whole(boxes), score_threshold=threshold, impl=impl)
+        assert kept.indices.tolist() == expected
+
+
+@BOTH
+@pytest.mark.parametrize("images", [0, 2])
+def test_no_categories(images: int, impl: str) -> None:
+    offsets = np.array([0, 1, 3][: images + 1], np.int64)
+    boxes = crowd(np.random.default_rng(1), int(offsets[-1]))
+    kept = nms(boxes, np.empty((len(boxes), 0), np.float32), offsets, impl=impl)
+    assert (len(kept.indices), kept.offsets.tolist()) == (0, [0])
+
+
+@EACH_PATH
+@pytest.mark.parametrize("n", [1, 5, 16, 17, 40, 70])
+def test_what_lies_after_the_arrays_does_not_matter(n: int, impl: str) -> None:
+    """Whole vectors are read: what follows a segment in memory is poison here, on both sides."""
+    rng = np.random.default_rng(n)
+    boxes, scores = crowd(rng, n), rng.random(n).astype(np.float32)
+    expected = nms(boxes, scores, whole(boxes), impl="reference")
+    for poison in (np.nan, np.inf, -1e38, 1e38):
+        wide, long = np.full((n + 64, 4), poison, np.float32), np.full(n + 64, poison, np.float32)
+        wide[32 : n + 32], long[32 : n + 32] = boxes, scores
+        # A call that leaves its poison in freed memory, which the next one's scratch is likely to get.
+        nms(
+            np.tile(f32([-1e38, -1e38, 1e38, 1e38]), (n + 40, 1)),
+            np.full(n + 40, 1e38, np.float32),
+            np.array([0, n + 40]),
+        )
+        assert_equal(nms(wide[32 : n + 32], long[32 : n + 32], whole(boxes), impl=impl), expected)
+
+
+@EACH_PATH
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 16, 33])
+def test_a_bad_box_is_found_wherever_it_is(n: int, impl: str) -> None:
+    rng = np.random.default_rng(n)
+    for at in range(n):
+        for column, bad in ((0, np.nan), (1, np.inf), (2, -np.inf), (3, -1e6), (2, -1e6)):
+            boxes, scores = crowd(rng, n), rng.random((n, 3)).astype(np.float32)
+            boxes[at, column] = bad
+            with pytest.raises(ValueError, match=rf"at {at} is degenerate"):
+                nms(boxes, scores, whole(boxes), impl=impl)
+        scores[at, at % 3], boxes = np.nan, crowd(rng, n)
+        with pytest.raises(ValueError, match=rf"at {at} is degenerate"):
+            nms(boxes, scores, whole(boxes), score_threshold=2.0, impl=impl)
 
 
 def test_threads_give_the_same() -> None:
@@ -378,6 +485,15 @@ def test_select(device: str) -> None:
 def test_select_refuses_an_unknown_device() -> None:
     with pytest.raises(UsageError, match="unknown device 'tpu'"):
         select("cpu", "tpu")
+
+
+def test_a_path_that_the_machine_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "supported", lambda: ("portable",))
+    nms(**GOOD, impl="portable")
+    nms(**GOOD, impl="cpu")
+    with pytest.raises(UsageError, match="nms: this machine cannot run 'avx512'") as raised:
+        nms(**GOOD, impl="avx512")
+    assert raised.value.hint == "it can run: portable"
 
 
 def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
