@@ -10,6 +10,7 @@ import torch
 import torchvision
 from numpy.typing import NDArray
 
+from tallymill.bench.kernels import nms as bench
 from tallymill.kernels import paths
 from tallymill.kernels.nms import nms
 
@@ -73,3 +74,9 @@ def test_categories_and_a_score_threshold() -> None:
         kept = nms(boxes, scores, offsets, score_threshold=0.25, impl=path)
         np.testing.assert_array_equal(kept.indices, np.concatenate(expected))
         np.testing.assert_array_equal(np.diff(kept.offsets), [len(part) for part in expected])
+
+
+def test_the_benchmark_agrees_with_its_peers() -> None:
+    result = bench.run(cases=((32, 100),), rounds=1)
+    assert [row["name"] for row in result["cases"][0]["segments"][: len(paths.supported())]] == list(paths.supported())
+    assert "torchvision" in bench.table(result)
