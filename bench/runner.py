@@ -23,6 +23,7 @@ ENTRIES = {
         "tallymill.bench.kernels.nms",
         "NMS, soft-NMS and counting against torchvision, OpenCV, supervision, numba",
     ),
+    "rescore": ("tallymill.bench.rescore", "a RUN's stored proposals to a table of scores: images/s and memory"),
     "sweep": ("tallymill.bench.sweep", "engine time an image, items/s and memory of a sweep"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -126,6 +126,39 @@ class Proposals:
             confidence=_numpy(row.column("confidence").flatten()),
             boxes=_numpy(boxes).reshape(-1, 4),
             kept=_numpy(row.column("kept").flatten()) if has_kept else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedBoxes:
+    """Of ``Proposals`` only what a score depends on: retained boxes without their coordinates, and no texts."""
+
+    target_offsets: NDArray[np.int64]
+    requested: NDArray[np.uint16]
+    covered: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    target: NDArray[np.uint8]
+    confidence: NDArray[np.float32]
+
+    COLUMNS: ClassVar = ("requested", "covered", "target", "confidence")
+
+    @classmethod
+    def from_arrow(cls, rows: pa.Table) -> CountedBoxes:
+        """Read ``COLUMNS`` of what ``Proposals.to_arrow`` wrote, and ``kept`` where it is there."""
+        columns = {name: rows[name].combine_chunks() for name in rows.column_names}
+        offsets = _offsets(columns["target"])
+        target, confidence = (_numpy(columns[name].flatten()) for name in ("target", "confidence"))
+        if "kept" in columns:
+            kept = _numpy(columns["kept"].flatten())
+            offsets = np.concatenate([[0], np.cumsum(kept)])[offsets].astype(np.int64)
+            target, confidence = target[kept], confidence[kept]
+        return cls(
+            target_offsets=_offsets(columns["requested"]),
+            requested=_numpy(columns["requested"].flatten()),
+            covered=_numpy(columns["covered"].flatten()),
+            offsets=offsets,
+            target=target,
+            confidence=confidence,
         )
 
 

@@ -14,11 +14,13 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
+from tallymill.runners.score_table import ScoreTable
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
@@ -87,20 +89,59 @@ def show_error(error: TallymillError) -> None:
 
 def show_summary(summary: Summary) -> None:
     """The counts and means of a RUN."""
+    out.print(_summary_table(summary))
+    _show_reasons(summary)
+    out.print(f"written to {summary.run}", markup=False, soft_wrap=True)
+
+
+def show_score_table(result: ScoreTable, *, written: bool) -> None:
+    """The counts and means of a RUN that was scored again, and the same by system and count range."""
+    table = _summary_table(result)
+    own = result.user_score
+    if own is not None:
+        unscored = result.scored - own["scored"]
+        table.add_row(own["name"], _number(own["value"]) + (f" ({unscored:,} without)" if unscored else ""))
+    out.print(table)
+    _show_reasons(result)
+    out.print(_group_table(result))
+    if written:
+        out.print(f"written to {result.run}", markup=False, soft_wrap=True)
+
+
+def _group_table(result: ScoreTable) -> Table:
+    systems = any(group.system is not None for group in result.groups)
+    table = Table(box=box.SIMPLE_HEAD, caption="* stress test: more than 50 objects", caption_justify="left")
+    own = [] if result.user_score is None else [result.user_score["name"]]
+    for name in [*(["system"] if systems else []), "asked"]:
+        table.add_column(name)
+    for name in ["scored", "failed", "uncovered", "cw-NPS", "b-NPS", *own]:
+        table.add_column(name, justify="right")
+    for group in result.groups:
+        stress = int(group.count_range.partition("-")[0]) > 50
+        numbers = [f"{count:,}" for count in (group.scored, group.error, group.uncovered)]
+        means = [_number(value) for value in (group.cw_nps, group.b_nps, group.user_score)[: 2 + len(own)]]
+        who = [Text(group.system or "-")] if systems else []
+        table.add_row(*who, group.count_range + ("*" if stress else ""), *numbers, *means)
+    return table
+
+
+def _summary_table(summary: Summary) -> Table:
     table = Table(show_header=False, box=None)
     table.add_row("items", f"{summary.items:,}" if summary.complete else f"{summary.done:,} of {summary.items:,}")
     for name, count in (("scored", summary.scored), ("failed", summary.error), ("uncovered", summary.uncovered)):
         table.add_row(name, f"{count:,}")
     table.add_row("cw-NPS", _number(summary.cw_nps))
     table.add_row("b-NPS", _number(summary.b_nps))
-    out.print(table)
+    return table
+
+
+def _show_reasons(summary: Summary) -> None:
     for reason, count, item in summary.reasons[:10]:
         out.print(f"  {count:,} x {reason} (first: {item})", markup=False, soft_wrap=True)
     for category, count in summary.unknown[:10]:
         out.print(f"  {count:,} x no detector knows {category!r}", markup=False, soft_wrap=True)
     if len(summary.reasons) > 10 or len(summary.unknown) > 10:
-        out.print("  and others, listed in summary.json")
-    out.print(f"written to {summary.run}", markup=False, soft_wrap=True)
+        out.print("  and others: --json and summary.json list more")
 
 
 def show_scores(results: Sequence[ImageScore]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
         metadata = pq.read_metadata(str(path))
     except (OSError, pa.ArrowInvalid):  # absent, or cut short by a copy that broke off
         return None
+    return _counts_in(metadata, stamp, shard)
+
+
+def open_part(path: Path, stamp: str, shard: Shard) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
+    """The same with the file, opened for reading."""
+    try:
+        file = pq.ParquetFile(str(path))
+    except (OSError, pa.ArrowInvalid):
+        return None
+    counts = _counts_in(file.metadata, stamp, shard)
+    return None if counts is None else (file, counts)
+
+
+def _counts_in(metadata: Any, stamp: str, shard: Shard) -> dict[str, Any] | None:
     values = metadata.metadata or {}
     if values.get(_STAMP) != _stamp_of(stamp, shard) or metadata.num_rows != len(shard) or _COUNTS not in values:
         return None
@@ -78,8 +93,15 @@ def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
 
 def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
     """The rows of a part file; a ``RunError`` naming the file where it is damaged."""
-    try:
+    with naming_damage(path):
         return pq.read_table(path, columns=columns)
+
+
+@contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """What goes wrong with the file inside is a ``RunError`` that names it."""
+    try:
+        yield
     except (OSError, pa.ArrowInvalid) as exc:
         hint = "remove it and the scores file of the same name, and run the sweep again"
         raise RunError(f"{path} is damaged: {exc}", hint=hint) from None

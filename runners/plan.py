@@ -6,7 +6,7 @@ shard without parsing the manifest again, whatever its format.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallymill.engine.items import Digest, DuplicateCheck, ManifestOptions, read_items
+from tallymill.engine.items import CORE_COLUMNS, Digest, DuplicateCheck, ManifestOptions, read_items
 from tallymill.errors import ManifestError, RunError, UsageError
 
 BLOCK_ROWS = 1024
@@ -129,13 +129,17 @@ def _name(manifest: str | Path | pa.Table) -> str:
 
 
 class ItemFile(AbstractContextManager["ItemFile"]):
-    """``RUN/items.arrow`` opened for reading by row range. A file that is damaged is a ``RunError``."""
+    """``RUN/items.arrow`` opened for reading by row range. A file that is damaged is a ``RunError``.
 
-    def __init__(self, path: Path) -> None:
+    With ``columns`` only these of ``CORE_COLUMNS`` are read.
+    """
+
+    def __init__(self, path: Path, columns: Collection[str] = ()) -> None:
         self._path = path
         self._file = pa.OSFile(str(path))
+        wanted = [CORE_COLUMNS.get_field_index(name) for name in columns]
         with self._naming_damage():
-            self._reader = pa.ipc.open_file(self._file)
+            self._reader = pa.ipc.open_file(self._file, options=pa.ipc.IpcReadOptions(included_fields=wanted))
 
     def __exit__(self, *_: object) -> None:
         self.close()

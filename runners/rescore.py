@@ -1,4 +1,4 @@
-"""New scores from stored proposals: other temperatures, schedules or ensembles, without a model."""
+"""New scores from stored proposals: other temperatures, schedules, scores or ensembles, without a model."""
 
 from __future__ import annotations
 
@@ -12,49 +12,61 @@ from typing import Any
 
 from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig, load_ensemble
 from tallymill.engine.numbench.scores import ScorePlan, score_batch, tabulate_schedule
+from tallymill.engine.numbench.user_score import FailedItemError, UserScore
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing, remove_leftovers
+from tallymill.runners.files import appearing, remove_leftovers, write_json
+from tallymill.runners.local import require_workers
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of, versions
+from tallymill.runners.score_table import ScoreTable, score_table
 from tallymill.runners.sink import ScoresPart, Sink
-from tallymill.runners.summary import Summary, summarise
 
 Schedule = Callable[[int], float]
 
 
 def rescore(
     run: str | Path | Run,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     taus: Mapping[str, float] | None = None,
     schedule: Schedule | str | None = None,
+    score: Callable[..., Any] | str | None = None,
     ensemble: str | Path | EnsembleConfig | None = None,
     overrides: Iterable[str] = (),
-) -> Summary:
-    """Score the stored proposals of ``run`` again, into the folder ``out``.
+    workers: int | None = None,
+) -> ScoreTable:
+    """Score the stored proposals of ``run`` again; with ``out`` also write a row an image into that folder.
 
     ``taus`` replaces temperatures by detector name; ``schedule`` is T(n) as a function or as ``FILE.py:FUNC``,
-    tabulated over 1..100; ``ensemble`` names detectors of the RUN to keep, with their temperatures, in the order in
-    which their boxes are summed; ``overrides`` are ``NAME=VALUE`` settings, of which only ``coverage`` can change
-    without a model. Raises ``RunError`` where the RUN is not complete.
+    tabulated over 1..100; ``score`` is a score of your own, likewise, which takes (soft, hard, requested) of an image
+    and is compiled with numba (see ``UserScore``); ``ensemble`` names detectors of the RUN to keep, with their
+    temperatures, in the order in which their boxes are summed; ``overrides`` are ``NAME=VALUE`` settings, of which
+    only ``coverage`` can change without a model. ``workers`` threads count; the result does not depend on them.
+    Raises ``RunError`` where the RUN is not complete.
     """
+    threads = require_workers(workers)
     source = run if isinstance(run, Run) else Run(run)
-    target = RunFolder.to_write(out)
-    if target.path.resolve() == source.path.resolve():
+    target = source.folder if out is None else RunFolder.to_write(out)
+    if out is not None and target.path.resolve() == source.path.resolve():
         raise UsageError(f"--out {target.path} is the RUN itself", hint="choose another folder for the new scores")
-    record = _record(source, target, taus or {}, schedule, ensemble, overrides)
+    user = None if score is None else UserScore(load_function(score) if isinstance(score, str) else score)
+    record = _record(source, target, taus or {}, schedule, user, ensemble, overrides)
     plan_of(record).require_floor(record["settings"]["floor"])
+    if out is None:
+        return score_table(source, plan_of(record), user, workers=threads)
     record = target.continue_with(record)
     remove_leftovers(target.path)
     plan, sink = plan_of(record), Sink(target.path, stamps_of(record), with_proposals=False)
     for shard in source.shards:
         # What failed may have been tried again by the sweep since.
         if not sink.done(shard) or sink.summary(shard).error:
-            _rescore_shard(source, shard, plan, sink)
-    return summarise(target)
+            _rescore_shard(source, shard, plan, user, sink)
+    table = replace(score_table(source, plan, user, workers=threads), run=str(target.path))
+    write_json(target.path / "summary.json", table.as_dict())
+    return table
 
 
 def load_function(reference: str) -> Callable[..., Any]:
@@ -82,6 +94,7 @@ def _record(
     target: RunFolder,
     taus: Mapping[str, float],
     schedule: Schedule | str | None,
+    user: UserScore | None,
     ensemble: str | Path | EnsembleConfig | None,
     overrides: Iterable[str],
 ) -> dict[str, Any]:
@@ -109,6 +122,9 @@ def _record(
     }
     if schedule is not None:
         record["schedule"] = list(tabulate_schedule(schedule))
+    record.pop("user_score", None)
+    if user is not None:
+        record["user_score"] = user.record()
     record.pop("continued", None)
     return record
 
@@ -143,20 +159,22 @@ def _settings(before: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any
     return after
 
 
-def _rescore_shard(source: Run, shard: Shard, plan: ScorePlan, sink: Sink) -> None:
-    tables = [source.proposals_of_shard(name, shard) for name in plan.detectors]
-    found = [table for table in tables if table is not None]
-    if len(found) < len(tables):
-        lacking = plan.detectors[tables.index(None)]
-        raise RunError(
-            f"{source.path} has no whole proposals of {lacking} for {shard.part}",
-            hint="complete it first: run its sweep again, which continues where it stopped",
-        )
+def _rescore_shard(source: Run, shard: Shard, plan: ScorePlan, user: UserScore | None, sink: Sink) -> None:
+    found = []
+    for name in plan.detectors:
+        table = source.proposals_of_shard(name, shard)
+        if table is None:
+            raise source.lacking(name, shard)
+        found.append(table)
     with appearing(sink.scores_path(shard)) as path:
         scores = ScoresPart(path, sink.stamps.scores, shard)
         for batch in source.items(shard, found[0]):
             proposals = [Proposals.from_arrow(table.slice(scores.rows, len(batch))) for table in found]
-            scores.write(score_batch(batch, proposals, plan))
+            try:
+                scores.write(score_batch(batch, proposals, plan, user))
+            except FailedItemError as exc:
+                assert user is not None
+                raise user.failure(batch.rows.column("item_id")[exc.place].as_py(), exc) from exc
         if scores.rows != len(shard):
             raise RunError(f"{source.path}: items.arrow has {scores.rows} of the {len(shard)} rows of {shard.part}")
         scores.close({})

@@ -92,6 +92,17 @@ class Run:
             return None
         raise RunError(f"{path} is missing or damaged, though it was scored", hint=self._mend())
 
+    def lacking(self, detector: str, shard: Shard) -> RunError:
+        """The error for a shard without whole proposals of a detector."""
+        try:
+            self.proposals_of_shard(detector, shard)
+        except RunError as exc:
+            return exc
+        return RunError(
+            f"{self.path} has no whole proposals of {detector} for {shard.part}",
+            hint="complete it first: run its sweep again, which continues where it stopped",
+        )
+
     def _mend(self) -> str:
         source = self.record.get("rescored_from")
         if source is None:

@@ -28,6 +28,8 @@ COMPARED = (
     "schedule",
     "keep_suppressed",
     "source_created",
+    "user_score.name",
+    "user_score.sha256",
 )
 # What a difference says that a digest does not.
 _MEANS = {
@@ -192,11 +194,12 @@ def stamps_of(record: dict[str, Any]) -> Stamps:
     # A model is what its file holds, wherever that lies.
     seen = {d["name"]: [d["name"], d["family"], d["model_sha256"]] for d in record["ensemble"]["detectors"]}
     taus = [d["tau"] for d in record["ensemble"]["detectors"]]
+    scored = [shared, list(seen.values()), taus, record["settings"], record["schedule"], _at(record, "source_created")]
+    if "user_score" in record:
+        scored += [_at(record, "user_score.name"), _at(record, "user_score.sha256")]
     return Stamps(
         detectors={name: _digest([shared, detector]) for name, detector in seen.items()},
-        scores=_digest(
-            [shared, list(seen.values()), taus, record["settings"], record["schedule"], _at(record, "source_created")]
-        ),
+        scores=_digest(scored),
     )
 
 
@@ -237,7 +240,7 @@ def _at(record: dict[str, Any], dotted: str) -> Any:
     """The value at a dotted key; None where a record has no such key (one that only some runs have)."""
     value: Any = record
     for key in dotted.split("."):
-        value = value.get(key)
+        value = None if value is None else value.get(key)
     return value
 
 

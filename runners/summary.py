@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallymill.engine.numbench.scores import UNCOVERED
@@ -105,17 +106,37 @@ def _mean(run: RunFolder, shards: list[Shard], column: str, scored: int) -> floa
     return math.fsum(chain.from_iterable(map(values, shards))) / scored if scored else None
 
 
+class Reasons:
+    """Error texts, each with how often it struck and the first item."""
+
+    def __init__(self) -> None:
+        self._found: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def add(self, items: pa.Array, texts: pa.Array) -> None:
+        """Count the texts of some items, in the order of the manifest. Of very many different ones some are left."""
+        for item, reason in zip(items.to_pylist(), texts.to_pylist(), strict=True):
+            if reason in self._first or len(self._first) < MAX_DIFFERENT:
+                self._first.setdefault(reason, item)
+                self._found[reason] += 1
+
+    def commonest(self) -> list[tuple[str, int, str]]:
+        """The texts that struck most items."""
+        return [(reason, count, self._first[reason]) for reason, count in commonest(self._found)]
+
+
+def commonest(found: Counter[str]) -> list[tuple[str, int]]:
+    """As much of a count as a summary tells."""
+    return found.most_common(MAX_REASONS)
+
+
 def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int, str]]:
-    found: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    reasons = Reasons()
     for shard in shards:
         table = read_part(run.path / "scores" / shard.part, ["item_id", "error"])
         failed = table.filter(pc.is_valid(table["error"]))
-        for item, reason in zip(failed["item_id"].to_pylist(), failed["error"].to_pylist(), strict=True):
-            if reason in first or len(first) < MAX_DIFFERENT:
-                first.setdefault(reason, item)
-                found[reason] += 1
-    return [(reason, count, first[reason]) for reason, count in found.most_common(MAX_REASONS)]
+        reasons.add(failed["item_id"], failed["error"])
+    return reasons.commonest()
 
 
 def _unknown(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:
@@ -125,7 +146,7 @@ def _unknown(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int]]:
         targets = table.filter(pc.equal(table["status"], UNCOVERED))["targets"].combine_chunks().flatten()
         missing = targets.filter(pc.equal(targets.field("covering"), 0)).field("category").drop_null()
         found.update(missing.to_pylist())
-    return found.most_common(MAX_REASONS)
+    return commonest(found)
 
 
 def _detectors(proposals: Path, shards: list[Shard], stamps: Any) -> dict[str, dict[str, int]]:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from tallymill import cli
 from tallymill.bench import decode as bench_decode
+from tallymill.bench import rescore as bench_rescore
 from tallymill.bench import sweep as bench_sweep
 from tallymill.engine.proposals import SCHEMA_WITH_SUPPRESSED
 from tallymill.engine.settings import Settings
@@ -143,6 +144,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
         # Benchmarks of the size that is documented take minutes.
         small = functools.partial(bench_sweep.run, images=2, small=32, large=64, repeats=1)
         patch.setattr(bench_sweep, "run", small)
+        patch.setattr(bench_rescore, "run", functools.partial(bench_rescore.run, rows=64, repeats=1))
         patch.setattr(bench_decode, "run", functools.partial(bench_decode.run, images=2, repeats=1))
         make_collages(Path("demo"), scored=4, calibration=0)
         folder = Folder()
@@ -160,8 +162,11 @@ def test_the_commands_of_a_document_run(folder: Folder, document: str) -> None:
 def test_every_column_of_a_run_is_described(folder: Folder) -> None:
     assert folder.names
     own = {"prompt"}  # a column of the README's manifest
+    at_times = {"user_score"}  # only of a RUN that was re-scored with a score of one's own
     assert column_table("proposals") == SCHEMA_WITH_SUPPRESSED.names
-    assert [name for name in load("RUN").scores.schema.names if name not in own] == column_table("scores")
+    assert [name for name in load("RUN").scores.schema.names if name not in own] == [
+        name for name in column_table("scores") if name not in at_times
+    ]
     assert column_table("tallymill dump") == DUMP_SCHEMA.names
 
 
@@ -170,7 +175,7 @@ def test_every_key_of_the_record_is_described(folder: Folder) -> None:
     assert folder.names
     record = {**RunFolder(Path("RUN")).read(), **RunFolder(Path("RUN-tau")).read()}
     described = column_table("run.json")
-    assert set(record) | {"continued"} == {name.partition(".")[0] for name in described}
+    assert set(record) | {"continued", "user_score"} == {name.partition(".")[0] for name in described}
     nested = [name for name in described if name.startswith("manifest.")]
     assert {name.partition(".")[2] for name in nested} == set(record["manifest"])
 

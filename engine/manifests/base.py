@@ -27,7 +27,7 @@ CORE_COLUMNS = pa.schema(
     ]
 )
 # A factor column of one of these names would collide with a column that scoring writes.
-RESERVED = frozenset({"error", "status", "image_hash", "cw_nps", "b_nps"})
+RESERVED = frozenset({"error", "status", "image_hash", "cw_nps", "b_nps", "user_score"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tallymill.engine.batch import ItemBatch
+from tallymill.engine.batch import ItemBatch, Targets
+from tallymill.engine.numbench.user_score import UserScore
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Coverage
 from tallymill.errors import UsageError
-from tallymill.kernels.count import accumulate, score, threshold
+from tallymill.kernels.count import Scores, accumulate, score, threshold
 
 SCORED, ERROR, UNCOVERED = "scored", "error", "uncovered"
 MAX_COUNT = 100
+# The column of a score that the user wrote.
+USER_SCORE = "user_score"
 TARGET_TYPE = pa.struct(
     [
         pa.field("category", pa.string()),
@@ -82,32 +86,71 @@ class Counts:
     covering: NDArray[np.uint8]
 
 
-def count_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan) -> Counts:
-    """S and the hard sums over the detectors, added in ensemble order and stored order (equations 5 to 8)."""
-    targets = batch.targets
-    soft = np.zeros(len(targets.count), np.float64)
-    hard = np.zeros(len(targets.count), np.int64)
-    covering = np.zeros(len(targets.count), np.uint8)
-    thresholds = np.asarray(plan.schedule)[np.clip(targets.count, 1, MAX_COUNT) - 1]
-    for found, tau in zip(proposals, plan.taus, strict=True):
-        boxes = found.survivors()
-        accumulate(boxes.confidence, boxes.target, boxes.offsets, targets.offsets, thresholds, float(tau), soft, hard)
+class Boxes(Protocol):
+    """What one detector found, as far as it counts: ``offsets`` int64 [I+1] into ``target`` uint8 [P] and
+    ``confidence`` float32 [P], none of them suppressed; ``covered`` bool [T].
+    """
+
+    @property
+    def covered(self) -> NDArray[np.bool_]:
+        """Targets whose category the detector knows."""
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each item's boxes begin, and the last end."""
+
+    @property
+    def target(self) -> NDArray[np.uint8]:
+        """The target that each box answers."""
+
+    @property
+    def confidence(self) -> NDArray[np.float32]:
+        """Of each box, raw."""
+
+
+def count_targets(
+    count: NDArray[Any], target_offsets: NDArray[np.int64], found: Sequence[Boxes], plan: ScorePlan
+) -> Counts:
+    """S and the hard sums over the detectors, added in ensemble order and stored order (equations 5 to 8).
+
+    ``count`` integers [T] as requested, whatever is outside 1..100 as the nearest of these; ``target_offsets`` int64
+    [I+1] into it; ``found`` stands in the order of ``plan.detectors``.
+    """
+    soft = np.zeros(len(count), np.float64)
+    hard = np.zeros(len(count), np.int64)
+    covering = np.zeros(len(count), np.uint8)
+    thresholds = np.asarray(plan.schedule)[np.clip(count, 1, MAX_COUNT) - 1]
+    for boxes, tau in zip(found, plan.taus, strict=True):
+        accumulate(boxes.confidence, boxes.target, boxes.offsets, target_offsets, thresholds, float(tau), soft, hard)
         covering += boxes.covered
     if plan.coverage == "all":
         covering = np.where(covering > 0, len(plan.taus), 0).astype(np.uint8)
     return Counts(soft, hard, covering)
 
 
-def score_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan) -> pa.RecordBatch:
+def count_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan) -> Counts:
+    """The same for items as they come out of the detectors."""
+    targets = batch.targets
+    return count_targets(targets.count, targets.offsets, [found.survivors() for found in proposals], plan)
+
+
+def scores_of(counts: Counts, count: NDArray[Any], target_offsets: NDArray[np.int64]) -> Scores:
+    """Counts per detector and the two scores of each item; NaN where there is none."""
+    requested = np.clip(count, 1, MAX_COUNT).astype(np.uint16)
+    return score(counts.soft, counts.hard, counts.covering, requested, target_offsets)
+
+
+def score_batch(
+    batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePlan, user: UserScore | None = None
+) -> pa.RecordBatch:
     """One scores row an item. ``proposals`` stand in the order of ``plan.detectors``.
 
     An item on which anything failed is an ``error`` row without a score; an item with a target that no detector
-    covers is ``uncovered``, likewise without a score.
+    covers is ``uncovered``, likewise without a score. A score of the ``user`` gets a column of its own.
     """
     targets = batch.targets
     counts = count_batch(batch, proposals, plan)
-    requested = np.clip(targets.count, 1, MAX_COUNT).astype(np.uint16)
-    result = score(counts.soft, counts.hard, counts.covering, requested, targets.offsets)
+    result = scores_of(counts, targets.count, targets.offsets)
     errors = [_first(reasons) for reasons in zip(batch.errors, *(found.errors for found in proposals), strict=True)]
     failed = np.array([error is not None for error in errors], np.bool_)
     uncovered = np.zeros(len(batch), np.bool_)
@@ -121,10 +164,20 @@ def score_batch(batch: ItemBatch, proposals: Sequence[Proposals], plan: ScorePla
         "targets": _target_rows(batch, result.soft_count, result.hard_count, counts.covering, no_count),
         "cw_nps": pa.array(result.cw_nps, pa.float64(), mask=no_score),
         "b_nps": pa.array(result.b_nps, pa.float64(), mask=no_score),
+        **_user_column(user, result, targets, ~no_score),
         "status": pa.array(status.tolist(), pa.string()),
         "error": pa.array(errors, pa.string()),
     }
     return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _user_column(
+    user: UserScore | None, result: Scores, targets: Targets, scored: NDArray[np.bool_]
+) -> dict[str, pa.Array]:
+    if user is None:
+        return {}
+    values = user(result.soft_count, result.hard_count, targets.count, targets.offsets, scored)
+    return {USER_SCORE: pa.array(values, pa.float64(), mask=np.isnan(values))}
 
 
 def _first(reasons: tuple[str | None, ...]) -> str | None:

@@ -229,33 +229,50 @@ def sweep(
 def rescore(
     run: Path,
     *,
-    out: Path,
+    out: Path | None = None,
     tau: Annotated[
         tuple[str, ...],
         Parameter(negative=(), show_default=False, help="DETECTOR=VALUE, repeatable: a temperature."),
     ] = (),
     schedule: str | None = None,
+    score: str | None = None,
     ensemble: str | None = None,
+    workers: int | None = None,
     settings: Set = (),
     as_json: Json = False,
 ) -> int:
-    """Score stored proposals again, without a model: other temperatures, thresholds or detectors.
+    """Score stored proposals again, without a model: other temperatures, thresholds, detectors, or a score of your own.
 
     Parameters
     ----------
     run
         A RUN folder.
     out
-        Folder for the new scores.
+        Folder for a row an image; without it only the table is shown, and nothing is written.
     schedule
         FILE.py:FUNC, a function of the requested count that gives T(n).
+    score
+        FILE.py:FUNC, a function (soft, hard, requested) that gives the score of an image; compiled with numba.
     ensemble
         A TOML file or name with the detectors of the RUN to use.
+    workers
+        Threads; by default one for each processor.
     """
-    summary = tallymill.rescore(
-        run, out, taus=dict(map(_tau, tau)), schedule=schedule, ensemble=ensemble, overrides=settings
+    table = tallymill.rescore(
+        run,
+        out,
+        taus=dict(map(_tau, tau)),
+        schedule=schedule,
+        score=score,
+        ensemble=ensemble,
+        overrides=settings,
+        workers=workers,
     )
-    return _show(summary, as_json)
+    if as_json:
+        _print_json(table.as_dict())
+    else:
+        console.show_score_table(table, written=out is not None)
+    return _code(table)
 
 
 @app.command
