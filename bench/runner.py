@@ -14,6 +14,7 @@ from tallymill.runners.run_folder import versions
 ENTRIES = {
     "count": ("tallymill.bench.kernels.count", "counts and scores from stored confidences against NumPy, Arrow, numba"),
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
+    "gpu": ("tallymill.bench.gpu", "the Triton kernels on the card at hand, against the CPU's"),
     "match": (
         "tallymill.bench.kernels.match",
         "matching of boxes and assignment against lap, lapx, SciPy, pycocotools",

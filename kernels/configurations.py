@@ -6,7 +6,9 @@ the same list, so that what is checked for spills is what runs.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,10 +35,19 @@ class Configuration:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def launch(self, grid: tuple[int, ...], *arguments: Any) -> None:
-        """Queue the kernel on the current stream: ``arguments`` as in the signature; returns at once."""
-        self.kernel[grid](*arguments, **self.constexprs, **self.compiler_options())
+        """Queue the kernel on the current stream of the first tensor's card: ``arguments`` as in the signature."""
+        with _current(arguments[0]):
+            self.kernel[grid](*arguments, **self.constexprs, **self.compiler_options())
 
     def compiler_options(self) -> dict[str, Any]:
         """What the compiler is told, ahead of time and at launch alike."""
         chosen = {"num_warps": self.num_warps, "num_stages": self.num_stages, "enable_fp_fusion": False}
         return {**chosen, **self.options}
+
+
+def _current(tensor: Any) -> AbstractContextManager[Any]:
+    """Make the card of ``tensor`` the current one, where Triton launches."""
+    if not tensor.is_cuda:
+        return nullcontext()
+    card: AbstractContextManager[Any] = sys.modules["torch"].cuda.device(tensor.device)
+    return card

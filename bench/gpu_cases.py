@@ -1,0 +1,153 @@
+"""What ``bench/gpu.py`` checks and times: each function of ``CASES`` gives the cases of one operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.errors import TallymillError
+from tallymill.kernels.mask_iou import Masks, mask_iou
+from tallymill.kernels.match import assign, match
+
+Floats = NDArray[np.float32]
+Result = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation on one size.
+
+    ``run`` queues the work and returns the tensors, ``cpu`` does the same on the CPU. ``check`` is given both as NumPy
+    arrays, and raises TallymillError where the first is wrong. ``bytes`` is what has to be read and written at least.
+    ``peers`` do the same work with other libraries on the same card.
+    """
+
+    operation: str
+    size: str
+    run: Callable[[], Any]
+    cpu: Callable[[], Any]
+    check: Callable[[Result, Result], None]
+    bytes: int
+    peers: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+
+
+def match_cases(device: str, small: bool) -> Iterator[Case]:
+    """Sets of boxes, most of which have a likeness on the other side."""
+    for sets, n, m in ((3, 5, 7), (2, 9, 6)) if small else ((8192, 20, 20), (8192, 30, 50), (4096, 100, 100)):
+        rng = np.random.default_rng([n, m])
+        a = _boxes(rng, sets * n).reshape(sets, n, 4)
+        b = np.concatenate([a[:, : min(n, m)], _boxes(rng, sets * max(m - n, 0)).reshape(sets, -1, 4)], axis=1)
+        b = (b + rng.normal(0, 3, b.shape)).astype(np.float32)
+        arrays = a.reshape(-1, 4), np.arange(sets + 1) * n, b.reshape(-1, 4), np.arange(sets + 1) * m
+        on_card = _sent(arrays, device)
+        yield Case(
+            "match",
+            f"{sets} sets of {n}x{m}",
+            partial(match, *on_card, gate=0.3, longest=max(n, m), impl="gpu"),
+            partial(match, *arrays, gate=0.3),
+            partial(_check_match, arrays[1], arrays[3]),
+            sum(array.nbytes for array in arrays) + len(arrays[0]) * 12,
+        )
+
+
+def assign_cases(device: str, small: bool) -> Iterator[Case]:
+    """Uniform costs, and those that are tied and partly forbidden."""
+    sizes = ((3, 4, 4), (2, 7, 5)) if small else ((8192, 20, 20), (2048, 100, 100), (512, 300, 300), (128, 900, 100))
+    for problems, n, m in sizes:
+        rng = np.random.default_rng([problems, n, m])
+        tied = rng.integers(0, 50, (problems, n, m)).astype(np.float64)
+        tied[rng.random(tied.shape) < 0.4] = np.inf
+        for kind, costs in (("float32", rng.random((problems, n, m), np.float32)), ("float64, tied", tied)):
+            (on_card,) = _sent((costs,), device)
+            yield Case(
+                "assign",
+                f"{problems} of {n}x{m}, {kind}",
+                partial(assign, on_card, impl="gpu"),
+                partial(assign, costs),
+                partial(_check_assign, costs),
+                costs.nbytes + problems * (8 * n + 8 + 4 + 8),
+            )
+
+
+def mask_iou_cases(device: str, small: bool) -> Iterator[Case]:
+    """Ellipses anywhere in the image."""
+    for n, m, side in ((3, 4, 40),) if small else ((30, 50, 256), (100, 100, 1024), (1000, 1000, 256)):
+        rng = np.random.default_rng([n, m, side])
+        one, other = _ellipses(rng, n, side), _ellipses(rng, m, side)
+        a, b = one.to(device), other.to(device)
+        yield Case(
+            "mask_iou",
+            f"{n}x{m} of {side}x{side}",
+            partial(mask_iou, a, b, impl="gpu"),
+            partial(mask_iou, one, other),
+            partial(_check_equal, "mask_iou"),
+            one.words.nbytes + other.words.nbytes + (n + m) * 32 + n * m * 8,
+        )
+
+
+CASES = (match_cases, assign_cases, mask_iou_cases)
+
+
+def _check_match(ends_a: NDArray[np.int64], ends_b: NDArray[np.int64], found: Result, wanted: Result) -> None:
+    partner, iou = found
+    paired = np.flatnonzero(partner >= 0)
+    if len(np.unique(partner[paired])) != len(paired):
+        raise TallymillError("match: a box has two partners")
+    sets = np.searchsorted(ends_a, paired, side="right") - 1
+    if (partner[paired] < ends_b[sets]).any() or (partner[paired] >= ends_b[sets + 1]).any():
+        raise TallymillError("match: a partner is of another set")
+    sums, best = (np.add.reduceat(values, ends_a[:-1], dtype=np.float64) for values in (iou, wanted[1]))
+    _check_close("match", sums, best)
+
+
+def _check_assign(costs: NDArray[Any], found: Result, wanted: Result) -> None:
+    column, total, complete, undefined = found
+    problem, row = np.nonzero(column >= 0)
+    chosen = column[problem, row]
+    if (chosen >= costs.shape[2]).any():
+        raise TallymillError("assign: a column is beyond the matrix")
+    if len(np.unique(problem * costs.shape[2] + chosen)) != len(chosen):
+        raise TallymillError("assign: two rows have the same column")
+    sums = np.zeros(len(costs))
+    np.add.at(sums, problem, costs[problem, row, chosen])
+    _check_close("assign", sums, wanted[1])
+    _check_close("assign", total, wanted[1])
+    counts = [np.count_nonzero(one >= 0, axis=1) for one in (column, wanted[0])]
+    _check_equal("assign", (complete, undefined, counts[0]), (*wanted[2:], counts[1]))
+
+
+def _check_close(operation: str, found: NDArray[np.float64], wanted: NDArray[np.float64]) -> None:
+    wrong = ~(np.abs(found - wanted) <= 1e-6 * np.maximum(np.abs(wanted), 1))
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise TallymillError(f"{operation}: problem {at} sums to {found[at]}, wanted {wanted[at]}")
+
+
+def _check_equal(operation: str, found: Result, wanted: Result) -> None:
+    for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        if not np.array_equal(one, other):
+            raise TallymillError(f"{operation}: output {place} is not that of the CPU")
+
+
+def _sent(arrays: tuple[NDArray[Any], ...], device: str) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(array).to(device) for array in arrays]
+
+
+def _boxes(rng: np.random.Generator, n: int) -> Floats:
+    """Boxes of 10 to 100 pixels a side in an image of 1024x1024."""
+    corner, size = rng.uniform(0, 900, (n, 2)), rng.uniform(10, 100, (n, 2))
+    return np.concatenate([corner, corner + size], axis=1).astype(np.float32)
+
+
+def _ellipses(rng: np.random.Generator, n: int, side: int) -> Masks:
+    y, x = np.mgrid[:side, :side]
+    centre, radius = rng.uniform(0, side, (n, 2)), rng.uniform(0.025, 0.2, (n, 2)) * side
+    both = zip(centre, radius, strict=True)
+    return Masks.from_arrays(np.array([((y - v) / h) ** 2 + ((x - u) / w) ** 2 <= 1 for (u, v), (w, h) in both]))
