@@ -2,7 +2,7 @@
 
 A RUN of three detectors with 13 boxes an image each is made in a temporary folder, one or two requested categories an
 image, and scored from its files in processes of its own: with the built-in score, and with one that a user wrote.
-``ROWS`` says how many images; for the full size of NumBench (3 GB on disk, some minutes to make)::
+``ROWS`` says how many images; for the full size of NumBench (4.3 GB on disk, two or three minutes to make)::
 
     python -c "from tallymill.bench.rescore import *; print(table(run(rows=10_240_000)))"
 """

@@ -55,8 +55,12 @@ def rescore(
     user = None if score is None else UserScore(load_function(score) if isinstance(score, str) else score)
     record = _record(source, target, taus or {}, schedule, user, ensemble, overrides)
     plan_of(record).require_floor(record["settings"]["floor"])
+    table = None
+    if out is None or user is not None:  # a score of the user's that fails leaves nothing behind
+        table = score_table(source, plan_of(record), user, workers=threads)
     if out is None:
-        return score_table(source, plan_of(record), user, workers=threads)
+        assert table is not None
+        return table
     record = target.continue_with(record)
     remove_leftovers(target.path)
     plan, sink = plan_of(record), Sink(target.path, stamps_of(record), with_proposals=False)
@@ -64,7 +68,7 @@ def rescore(
         # What failed may have been tried again by the sweep since.
         if not sink.done(shard) or sink.summary(shard).error:
             _rescore_shard(source, shard, plan, user, sink)
-    table = replace(score_table(source, plan, user, workers=threads), run=str(target.path))
+    table = replace(table or score_table(source, plan, user, workers=threads), run=str(target.path))
     write_json(target.path / "summary.json", table.as_dict())
     return table
 

@@ -6,6 +6,7 @@ A sweep and a re-scoring both call ``score_batch``: what a sweep writes is by co
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,15 +65,22 @@ class ScorePlan:
 
 
 def tabulate_schedule(schedule: Callable[[int], float]) -> tuple[float, ...]:
-    """T(1) .. T(100) of a schedule written in Python. A value outside [0, 1] is a ``UsageError`` naming the count."""
+    """T(1) .. T(100) of a schedule written in Python.
+
+    What it raises, or a value outside [0, 1], is a ``UsageError`` naming the count and the line.
+    """
     values = []
     for count in range(1, MAX_COUNT + 1):
         try:
             value = float(schedule(count))
         except (Exception, SystemExit) as exc:  # the user's own code can do anything
-            raise UsageError(f"the schedule fails for T({count}): {type(exc).__name__}: {exc}") from exc
+            where = traceback.extract_tb(exc.__traceback__)[-1]
+            place = f" ({where.filename}, line {where.lineno})"
+            raise UsageError(f"the schedule fails for T({count}): {type(exc).__name__}: {exc}{place}") from exc
         if not 0.0 <= value <= 1.0:
-            raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]")
+            code = getattr(schedule, "__code__", None)
+            place = "" if code is None else f" ({code.co_filename}, line {code.co_firstlineno})"
+            raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]{place}")
         values.append(value)
     return tuple(values)
 

@@ -199,6 +199,7 @@ def test_a_score_that_fails_names_the_item(out, swept, tmp_path, monkeypatch):
         UsageError, match=r"mine\.py, line 1: f raised ZeroDivisionError: division by zero for 'item-2'"
     ):
         tallymill.rescore(swept, out, score="mine.py:f", workers=2)
+    assert not (tmp_path / "OUT").exists()
 
 
 def test_another_score_is_another_run(swept, tmp_path):
@@ -223,3 +224,14 @@ def test_the_settings_of_a_sweep_are_those_of_the_table(tmp_path):
         manifest, tmp_path / "RUN", ensemble="synthetic", workers=0, settings=settings, keep_suppressed=True
     )
     check(tallymill.rescore(tmp_path / "RUN"), tmp_path / "RUN")
+
+
+def test_a_schedule_that_fails_is_told_with_count_and_line(swept, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "def f(n):\n    if n > 41:\n        return {}[n]\n    return 0.5\n\n\ndef g(n):\n    return n / 50\n"
+    )
+    with pytest.raises(UsageError, match=r"fails for T\(42\): KeyError: 42 \(.*mine\.py, line 3\)"):
+        tallymill.rescore(swept, schedule=f"{file}:f")
+    with pytest.raises(UsageError, match=r"gives T\(51\) = 1\.02; .* \(.*mine\.py, line 7\)"):
+        tallymill.rescore(swept, schedule=f"{file}:g")
