@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from tallymill.errors import UsageError
 
 LAPX_FOLDER = "peers-lapx"  # inside the environment; .ci/install-bench puts lapx there
-LAPX_FUNCTIONS = ("lapjv", "lapjvx", "lapjvc", "lapjvsa")
+LAPX_FUNCTIONS = ("lapjv", "lapjvx", "lapjvc", "lapjvsa", "lapjvr", "lapjvh", "lapjvr_batch")
 
 
 def library(name: str) -> ModuleType:

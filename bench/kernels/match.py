@@ -70,6 +70,8 @@ def solvers(rows: int, columns: int) -> dict[str, Solve]:
         "lapx lapjvx": lambda cost: fork.lapjvx(cost, extend_cost=oblong, return_cost=False),
         "lapx lapjvc": lambda cost: fork.lapjvc(cost, return_cost=False),
         "lapx lapjvsa": lambda cost: fork.lapjvsa(cost, extend_cost=oblong, return_cost=False),
+        "lapx lapjvr": lambda cost: fork.lapjvr(cost, extend_cost=oblong, return_cost=False),
+        "lapx lapjvh": lambda cost: fork.lapjvh(cost, extend_cost=oblong, return_cost=False),
     }
 
 
@@ -139,6 +141,8 @@ def _square(rows: int, columns: int, kind: str, rounds: int) -> dict[str, Any]:
     peers["ours, one a call"] = lambda: [assign(one) for one in cost]
     for name, solve in libraries.items():
         peers[name] = partial(_each, solve, cost)
+    batch = lapx().lapjvr_batch  # the fastest of its batch functions
+    peers["lapx lapjvr_batch"] = partial(batch, cost, extend_cost=rows != columns, return_cost=False, n_threads=1)
     rows_of = in_turns(peers, rounds).rows(1e-6 * problems)
     return {"shape": [rows, columns], "kind": kind, "problems": problems, "rows": rows_of}
 

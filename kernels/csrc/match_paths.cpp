@@ -1,9 +1,10 @@
 // Assignment of least cost, compiled once a path: no standard library here (see lanes.h).
 //
 // Jonker and Volgenant's algorithm (Computing 38, 1987) for rows <= columns: every row first takes a cheapest column if
-// one is free; rows that are left bid for columns, which lowers prices; those still left then look for the cheapest
-// alternation of paired and unpaired edges that ends in a free column. The price of a column only falls below 0 once it
-// has a row, so that columns without one cost nothing, which is what optimality asks of them.
+// one is free; where that leaves many out and all columns get a row, every column takes a cheapest row instead. Rows that
+// are left bid for columns, which lowers prices; those still left then look for the cheapest alternation of paired and
+// unpaired edges that ends in a free column. Unless all columns get a row, the price of a column only falls below 0 once
+// it has one, so that columns without one cost nothing, which is what optimality asks of them.
 //
 // Every choice is by least value and then least column, so that all paths give the same pairs.
 #include "lanes.h"
@@ -21,6 +22,7 @@ struct Single {
   using Lanes = F32;
   using IndexLanes = I32;
   using Scratch = MatchScratch32;
+  static constexpr bool reduces_columns = false;  // similarities are mostly 0, and a free cheapest column is common
   static IndexLanes index(std::int32_t i) { return I32::all(i); }
 };
 struct Double {
@@ -28,6 +30,7 @@ struct Double {
   using Lanes = F64;
   using IndexLanes = I64;
   using Scratch = MatchScratch64;
+  static constexpr bool reduces_columns = true;
   static IndexLanes index(std::int32_t i) { return I64::all(i); }
 };
 
@@ -61,6 +64,8 @@ class Problem {
   // Leaves every row's column in column_of. False when some row can get none.
   bool solve() {
     std::int64_t left = take_cheapest();
+    // Costs with many ties leave few rows out, and are solved sooner without.
+    if (Kind::reduces_columns && rows == columns && !uneven && left > rows / 5) left = reduce_columns();
     for (int round = 0; round < 2 && left > 0 && !uneven; ++round) left = bid(left);
     if (left < 0) return false;
     for (std::int64_t k = 0; k < left; ++k) {
@@ -107,6 +112,51 @@ class Problem {
       else s.looking[left++] = static_cast<std::int32_t>(i);
     }
     return left;
+  }
+
+  // The start for as many rows as columns, where prices may be anything: every column's price is its least cost, and the
+  // row that has it takes it, the last such column. Returns as take_cheapest() does.
+  std::int64_t reduce_columns() {
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      Lanes least = Lanes::load(s.costs + width * b);
+      auto from = Kind::index(0);
+      for (std::int64_t i = 1; i < rows; ++i) {
+        const Lanes cost = Lanes::load(row(i) + width * b);
+        from = where(cost < least, Kind::index(static_cast<std::int32_t>(i)), from);
+        least = min(cost, least);
+      }
+      least.store(s.price + width * b);
+      from.store(s.reached_from + width * b);
+      const std::int64_t here = columns - width * b;
+      s.open[b] = here >= width ? (1u << width) - 1u : here > 0 ? (1u << here) - 1u : 0u;
+    }
+    for (std::int64_t i = 0; i < rows; ++i) s.column_of[i] = -1;
+    for (std::int64_t j = columns; j < stride; ++j) s.row_of[j] = -1, s.price[j] = 0;
+    for (std::int64_t j = columns; j-- > 0;) {
+      if (s.price[j] == infinity<Real>) return -1;
+      s.row_of[j] = -1;
+      const auto i = static_cast<std::int64_t>(s.reached_from[j]);
+      if (s.column_of[i] < 0) pair(i, j);
+    }
+    std::int64_t left = 0;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      if (s.column_of[i] < 0) s.looking[left++] = static_cast<std::int32_t>(i);
+      else transfer(i);
+    }
+    return left;
+  }
+
+  // Lowers the price of a row's column until the row could as well have its second best.
+  void transfer(std::int64_t i) {
+    const std::int64_t own = s.column_of[i];
+    const Real price = s.price[own];
+    s.price[own] = -infinity<Real>;
+    Lanes least = Lanes::all(infinity<Real>);
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      least = min(Lanes::load(row(i) + width * b) - Lanes::load(s.price + width * b), least);
+    }
+    const Real second = reduce_min(least), best = row(i)[own] - price;
+    s.price[own] = second < infinity<Real> && second > best ? price - (second - best) : price;
   }
 
   Offers<Real> offers(std::int64_t i) const {

@@ -109,8 +109,9 @@ def assign(
 
     An infinite cost (minus infinity for ``maximize``) forbids the pair; so does NaN, which is counted. If forbidden
     pairs leave no assignment of min(n, m) pairs, the result has as many pairs as there can be, at the least total among
-    those, and ``complete`` is False. Where several assignments are optimal, every path and number of ``threads`` (1 to
-    256) gives the same one; the reference may give another.
+    those, and ``complete`` is False; what is small beside the range of the costs may then be lost in rounding. Where
+    several assignments are optimal, every path and number of ``threads`` (1 to 256) gives the same one; the reference
+    may give another.
 
     ValueError: an infinite cost of the wrong sign. TypeError and ValueError name the argument that is wrong.
     UsageError: the machine cannot run ``impl``.

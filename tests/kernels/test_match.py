@@ -208,6 +208,16 @@ def test_costs_of_every_magnitude(path, cost):
         assert found.total == pytest.approx(total, rel=1e-9)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_costs_of_mixed_magnitudes(path):
+    """What decides may be 600 orders of magnitude under what is avoided."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        shape = rng.integers(1, 6, 2)
+        cost = rng.random(shape) * 10.0 ** rng.integers(-300, 301, shape)
+        assert assign(cost, impl=path).total == pytest.approx(brute(cost)[1], rel=1e-6, abs=0)
+
+
 def brute_or_scipy(cost: np.ndarray) -> tuple[int, float]:
     scale = np.abs(cost[np.isfinite(cost)]).max() or 1.0
     pairs, total = scipy_best(cost / scale)

@@ -35,7 +35,7 @@ def test_every_library_finds_the_same_total(kind, rows, columns):
             found = solve(cost)
             if name == "lapx lapjvsa":  # pairs
                 i, j = found.T
-            elif name in ("scipy", "lapx lapjvx", "lapx lapjvc"):  # rows and columns
+            elif name in ("scipy", "lapx lapjvx", "lapx lapjvc", "lapx lapjvr", "lapx lapjvh"):  # rows and columns
                 i, j = found
             else:  # each row's column, each column's row
                 i, j = np.arange(rows), found[0]
