@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
@@ -27,7 +28,7 @@ class MatchMemory {
   MatchMemory(std::int64_t few, std::int64_t many, bool of_boxes)
       : few_(static_cast<std::size_t>(few)),
         stride_(static_cast<std::size_t>((many + Scratch::widest - 1) / Scratch::widest * Scratch::widest)),
-        costs_(few_ * stride_),
+        costs_(std::make_unique_for_overwrite<Real[]>(few_ * stride_)),
         columns_((of_boxes ? 7 : 2) * stride_ + 2 * few_),
         wide_(stride_),
         narrow_(stride_ + 5 * few_),
@@ -37,7 +38,7 @@ class MatchMemory {
     Real* real = columns_.data();
     std::int32_t* narrow = narrow_.data();
     Scratch s{};
-    s.costs = costs_.data();
+    s.costs = costs_.get();
     s.price = real, s.distance = real + stride_;
     s.settled_distance = real + 2 * stride_, s.settled_price = s.settled_distance + few_;
     s.corners = s.settled_price + few_;
@@ -51,7 +52,8 @@ class MatchMemory {
 
  private:
   std::size_t few_, stride_;
-  std::vector<Real> costs_, columns_;
+  std::unique_ptr<Real[]> costs_;  // not zeroed: most of what a single call would do
+  std::vector<Real> columns_;
   std::vector<Wide> wide_;
   std::vector<std::int32_t> narrow_;
   std::vector<std::uint32_t> open_;

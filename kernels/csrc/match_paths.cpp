@@ -64,8 +64,8 @@ class Problem {
   // Leaves every row's column in column_of. False when some row can get none.
   bool solve() {
     std::int64_t left = take_cheapest();
-    // Costs with many ties leave few rows out, and are solved sooner without.
-    if (Kind::reduces_columns && rows == columns && !uneven && left > rows / 5) left = reduce_columns();
+    // Few rows are left out where there are many ties; those problems, and small ones, are solved sooner without.
+    if (Kind::reduces_columns && rows == columns && !uneven && rows > 32 && left > rows / 5) left = reduce_columns();
     for (int round = 0; round < 2 && left > 0 && !uneven; ++round) left = bid(left);
     if (left < 0) return false;
     for (std::int64_t k = 0; k < left; ++k) {

@@ -147,10 +147,10 @@ def _problems(
     costs: NDArray[Any], dtype: type[np.float32 | np.float64], rows: NDArray[Any] | None, columns: NDArray[Any] | None
 ) -> tuple[NDArray[Any], cpu.Shapes]:
     """The costs in one piece, how many problems they are, and rows and columns of all or of each."""
-    if rows is None and columns is None and np.ndim(costs) in (2, 3):
-        checked = arguments.array("costs", costs, dtype, *(None,) * np.ndim(costs))
-        *batch, height, width = checked.shape
-        return checked.reshape(-1), (batch[0] if batch else 1, height, width)
+    shape = np.shape(costs)
+    if rows is None and columns is None and len(shape) in (2, 3):
+        checked = arguments.array("costs", costs, dtype, *shape)
+        return checked.reshape(-1), (1 if len(shape) == 2 else shape[0], *shape[-2:])
     if rows is None or columns is None:
         raise ValueError("costs: wanted shape [n, m] or [B, n, m], or a flat array with rows and columns")
     rows, columns = _sizes(rows, columns)
