@@ -213,9 +213,8 @@ def _tally(
     p = tl.load(scores + (start + lane) * categories + (segment - image * categories), mask=there, other=0.0)
     x1, y1, x2, y2 = corners(boxes, start + lane, there)
     sound = (valid(x1, y1, x2, y2, p) & (p >= 0.0) & (p <= 1.0)) | (lane >= length)
-    sound = sound & (threshold >= 0.0) & (threshold <= 1.0)
     usable = tl.min(sound.to(tl.int32), axis=0) > 0
-    fault = tl.where(usable, fault, NOT_VALID)
+    fault = tl.where(usable & (threshold >= 0.0) & (threshold <= 1.0), fault, NOT_VALID)
 
     rho = calibrated(p, tl.full((), tau, tl.float64))
     # Where rho rises with p, a box that counts nowhere cannot change whether one that counts is retained.
