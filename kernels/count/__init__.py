@@ -11,7 +11,7 @@ from tallymill.kernels import arguments
 from tallymill.kernels import nms as suppression
 from tallymill.kernels.count import cpu, reference
 
-IMPLEMENTATIONS = ("cpu", "reference")
+IMPLEMENTATIONS = ("cpu", "gpu", "reference")
 MAX_THREADS = 256
 MAX_RISING_TAU = 2**20
 
@@ -33,7 +33,7 @@ class Tally(NamedTuple):
 
 
 def select(impl: str, device: str = "cpu") -> str:
-    """Name the implementation that runs for ``impl`` (auto, cpu, reference); UsageError when there is none."""
+    """Name the implementation that runs for ``impl`` (auto, cpu, gpu, reference); UsageError when there is none."""
     return arguments.choose("count", impl, device, IMPLEMENTATIONS)
 
 
@@ -43,7 +43,10 @@ def calibrate(confidence: NDArray[Any], tau: float, *, impl: str = "auto") -> ND
     ``confidence`` float32 [P] in [0, 1], ``tau`` a finite temperature above 0. Evaluated in float64 and rounded once,
     which makes every implementation equal to the bit for p of at least 0.05; 0 and 1 map to themselves.
     """
-    chosen = select(impl)
+    chosen = select(impl, arguments.device_of(confidence))
+    if chosen == "gpu":
+        on_card = arguments.gpu_module("count").calibrate
+        return on_card(confidence, _temperature(tau))  # type: ignore[no-any-return]
     confidence = arguments.array("confidence", confidence, np.float32, None)
     arguments.within("confidence", confidence, 0.0, 1.0, "[0, 1]")
     run = cpu.calibrate if chosen == "cpu" else reference.calibrate
@@ -54,7 +57,10 @@ def threshold(requested: NDArray[Any]) -> NDArray[np.float64]:
     """Return T(n), float64 [T], the least calibrated confidence that counts when n are requested (equation 7).
 
     ``requested`` uint16 [T], 1 or more. 0.7 up to 3, 0.3 from 10, and between them 0.7 - 0.4*(n-3)/7.
+    A tensor on a GPU gives one.
     """
+    if arguments.device_of(requested) == "cuda":
+        return arguments.gpu_module("count").threshold(requested)  # type: ignore[no-any-return]
     return reference.threshold(_requested(requested, None))
 
 
@@ -65,7 +71,7 @@ def raw_thresholds(thresholds: NDArray[Any], tau: float, *, impl: str = "auto") 
     ``p >= raw_thresholds(T, tau)`` says the same of every p as ``calibrate(p, tau) >= T``. 0 for thresholds up to 0,
     infinity for those above 1.
     """
-    chosen = select(impl)
+    chosen = arguments.choose("raw_thresholds", impl, "cpu", ("cpu", "reference"))
     thresholds = arguments.array("thresholds", thresholds, np.float64, None)
     arguments.within("thresholds", thresholds, -np.inf, np.inf, "[-inf, inf]")
     if _temperature(tau) > MAX_RISING_TAU:
@@ -96,8 +102,15 @@ def accumulate(
     None, and ``thresholds`` with ``soft``. Called once a detector, in the order of the ensemble, so that sums are in
     stored order. ``threads`` (1 to 256) share out the items; the result does not depend on it. Other threads must not
     change the arrays meanwhile. After an error nothing was added.
+
+    With torch tensors on a GPU values are not looked at and the host waits for nothing: the targets of an item with a
+    fault (:func:`score` knows them) get NaN for ``soft`` and numbers far below 0 for ``hard``.
     """
-    chosen = select(impl)
+    chosen = select(impl, arguments.device_of(confidence))
+    if chosen == "gpu":
+        run = arguments.gpu_module("count").accumulate
+        run(confidence, target, item_offsets, target_offsets, thresholds, _temperature(tau), soft, hard)
+        return
     confidence = arguments.array("confidence", confidence, np.float32, None)
     target = arguments.array("target", target, np.uint8, len(confidence))
     item_offsets = arguments.offsets("item_offsets", item_offsets, len(confidence), "boxes")
@@ -146,9 +159,11 @@ def score(
     know the category; ``requested`` uint16 [T], 1 or more; ``target_offsets`` int64 [I+1]. An item's score is
     max(0, 1 - (e1 + ... + ek)/k) with e = |n^ - n|/n in target order, float64, equal to the bit in every
     implementation. NaN stands for "not scored": the counts where D is 0, the scores of an item that has such a target
-    or has none at all.
+    or has none at all; with torch tensors on a GPU also what follows from a fault, since values are not looked at there.
     """
-    chosen = select(impl)
+    chosen = select(impl, arguments.device_of(soft))
+    if chosen == "gpu":
+        return Scores(*arguments.gpu_module("count").score(soft, hard, covering, requested, target_offsets))
     soft = arguments.array("soft", soft, np.float64, None)
     arguments.within("soft", soft, 0.0, np.finfo(np.float64).max, "[0, inf)")
     hard = arguments.array("hard", hard, np.int64, len(soft))
@@ -172,6 +187,7 @@ def tally(
     thresholds: NDArray[Any] | None = None,
     impl: str = "auto",
     threads: int = 1,
+    longest: int | None = None,
 ) -> Tally:
     """Suppress and count in one go: one detector's raw boxes in, the counts of every image and category out.
 
@@ -183,10 +199,20 @@ def tally(
     Equal to the bit to :func:`tallymill.kernels.nms.nms` with ``score_threshold=floor`` and :func:`accumulate` of what
     it keeps, in its order. How many boxes were retained is not told: a box that counts nowhere, being too low, cannot
     change whether a better one is retained, and so is left out before suppression. Errors as in those two.
+
+    Torch tensors on a GPU give ``DeviceTally`` (``count/device.py``), with a status as in ``nms``, NaN for ``soft`` and
+    a number far below 0 for ``hard`` where a segment has a fault. ``longest`` as in ``nms``.
     """
-    chosen = select(impl)
-    boxes, scores, offsets = suppression.segments_of(boxes, scores, offsets)
+    chosen = select(impl, arguments.device_of(boxes))
     tau, threads = _temperature(tau), _threads(threads)
+    for name, value in (("iou_threshold", iou_threshold), ("floor", floor)):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"{name}: wanted a number in [0, 1], got {value}")
+    if chosen == "gpu":
+        numbers = (tau, float(iou_threshold), float(floor), longest)
+        run = arguments.gpu_module("count").tally
+        return run(boxes, scores, offsets, requested, thresholds, *numbers)  # type: ignore[no-any-return]
+    boxes, scores, offsets = suppression.segments_of(boxes, scores, offsets)
     shape = (len(offsets) - 1, scores.shape[1])
     if thresholds is None:
         wanted = arguments.array("requested", requested, np.uint16, *shape)
@@ -194,9 +220,6 @@ def tally(
     else:
         limits = arguments.array("thresholds", thresholds, np.float64, *shape).ravel()
         arguments.within("thresholds", limits, 0.0, 1.0, "[0, 1]")
-    for name, value in (("iou_threshold", iou_threshold), ("floor", floor)):
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"{name}: wanted a number in [0, 1], got {value}")
     settings = (limits, tau, float(iou_threshold), float(floor), threads)
     if chosen == "reference":
         _check_proposals(boxes, scores)

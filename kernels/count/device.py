@@ -9,15 +9,6 @@ from tallymill.kernels.nms.device import refuse_faults
 FAULTY = -(2**62)  # a hard count that stays below 0 whatever is added
 
 
-class DeviceScores(NamedTuple):
-    """The fields of ``Scores`` as torch tensors. NaN also where the arguments of an item break the contract."""
-
-    soft_count: Any
-    hard_count: Any
-    cw_nps: Any
-    b_nps: Any
-
-
 class DeviceTally(NamedTuple):
     """``soft`` float64 [S, C] and ``hard`` int64 [S, C] as in ``Tally``; ``status`` int8 [S, C], not 0 where a segment
     has a fault (see ``tallymill.kernels.nms.device.FAULTS``), whose counts are NaN and :data:`FAULTY` then.

@@ -15,7 +15,7 @@ import triton.language as tl
 from tallymill.kernels import tensors
 from tallymill.kernels.configurations import Configuration
 from tallymill.kernels.count import device
-from tallymill.kernels.count.device import DeviceScores, DeviceTally
+from tallymill.kernels.count.device import DeviceTally
 from tallymill.kernels.nms import gpu as suppression
 from tallymill.kernels.nms.gpu import NOT_VALID, bounds, corners, ranked, suppress, valid
 
@@ -345,7 +345,7 @@ def accumulate(
     _over(configuration, items, *ragged.values(), *counts, items, len(confidence), targets, tau)
 
 
-def score(soft: Any, hard: Any, covering: Any, requested: Any, target_offsets: Any) -> DeviceScores:
+def score(soft: Any, hard: Any, covering: Any, requested: Any, target_offsets: Any) -> tuple[Any, ...]:
     """Equations 5 and 8: one item a lane."""
     torch = tensors.torch()
     soft = tensors.tensor("soft", soft, "float64", None)
@@ -363,7 +363,7 @@ def score(soft: Any, hard: Any, covering: Any, requested: Any, target_offsets: A
     scores = [torch.empty(items, dtype=torch.float64, device=soft.device) for _ in range(2)]
     inputs = (soft, hard, covering, requested, target_offsets)
     _over(SCORE, items, *inputs, *counts, *scores, items, len(soft))
-    return DeviceScores(*counts, *scores)
+    return (*counts, *scores)
 
 
 def tally(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tallymill.kernels import arguments, paths
 from tallymill.kernels.nms import cpu, reference
 
-IMPLEMENTATIONS = ("cpu", *paths.PATHS, "reference")
+IMPLEMENTATIONS = ("cpu", *paths.PATHS, "gpu", "reference")
 MAX_THREADS = 256
 
 
@@ -57,6 +57,7 @@ def nms(
     score_threshold: float | None = None,
     impl: str = "auto",
     threads: int = 1,
+    longest: int | None = None,
 ) -> Kept:
     """Suppress, inside each segment, every box that overlaps a better one that stays.
 
@@ -71,15 +72,23 @@ def nms(
 
     Arrays must not be changed by other threads meanwhile. TypeError and ValueError name the argument that is wrong;
     a box or score that :func:`valid` refuses is, whatever its score. UsageError: the machine cannot run ``impl``.
+
+    Torch tensors on a GPU give ``DeviceKept`` (``nms/device.py``): tensors beside them, and a status that marks segments
+    with a fault; the host waits for nothing, ``check()`` does. An image has at most 2,048 boxes there: if there are more
+    in all, say by ``longest`` that none has (a smaller bound is faster). ``threads`` mean nothing there, and
+    ``longest`` nothing elsewhere.
     """
-    chosen = select(impl)
-    boxes, scores, offsets = segments_of(boxes, scores, offsets)
+    chosen = select(impl, arguments.device_of(boxes))
     if not 0.0 <= iou_threshold <= 1.0:
         raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
     least = -np.inf if score_threshold is None else float(score_threshold)
     if np.isnan(least):
         raise ValueError("score_threshold: wanted a number, got nan")
     check_threads(threads)
+    if chosen == "gpu":
+        run = arguments.gpu_module("nms").nms
+        return run(boxes, scores, offsets, float(iou_threshold), least, longest)  # type: ignore[no-any-return]
+    boxes, scores, offsets = segments_of(boxes, scores, offsets)
     if chosen == "reference":
         check_valid(boxes, scores)
         return Kept(*reference.nms(boxes, scores, offsets, float(iou_threshold), least, threads))
@@ -102,6 +111,7 @@ def soft_nms(
     min_score: float = 0.001,
     impl: str = "auto",
     threads: int = 1,
+    longest: int | None = None,
 ) -> SoftKept:
     """Lower, inside each segment, the scores of boxes that overlap better ones, instead of dropping them.
 
@@ -113,10 +123,10 @@ def soft_nms(
 
     Float32 throughout, the threshold and ``min_score`` rounded to it; the gaussian weight in float64, rounded once. An
     IoU that overflow makes NaN counts as 0. Linear results are equal to the bit in every implementation, gaussian ones
-    as far as the libraries' exp, rounded to float32, are. Errors as in :func:`nms`.
+    as far as the libraries' exp, rounded to float32, are. Errors as in :func:`nms`,
+    and on a GPU it gives ``DeviceSoftKept`` in the same way.
     """
-    chosen = arguments.choose("soft_nms", impl, "cpu", ("cpu", "reference"))
-    boxes, scores, offsets = segments_of(boxes, scores, offsets)
+    chosen = arguments.choose("soft_nms", impl, arguments.device_of(boxes), ("cpu", "gpu", "reference"))
     if method not in ("linear", "gaussian"):
         raise ValueError(f"method: wanted linear or gaussian, got {method!r}")
     if not 0.0 <= iou_threshold <= 1.0:
@@ -125,7 +135,12 @@ def soft_nms(
         if not least <= value < np.inf:
             raise ValueError(f"{name}: wanted a finite number of at least {least:g}, got {value}")
     check_threads(threads)
-    settings = (method == "gaussian", float(iou_threshold), float(sigma), float(min_score), threads)
+    decay = (method == "gaussian", float(iou_threshold), float(sigma), float(min_score))
+    if chosen == "gpu":
+        run = arguments.gpu_module("nms").soft_nms
+        return run(boxes, scores, offsets, *decay, longest)  # type: ignore[no-any-return]
+    boxes, scores, offsets = segments_of(boxes, scores, offsets)
+    settings = (*decay, threads)
     if chosen == "reference":
         check_valid(boxes, scores)
         return SoftKept(*reference.soft_nms(boxes, scores, offsets, *settings))

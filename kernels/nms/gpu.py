@@ -265,7 +265,7 @@ def _closing(kind: str, what: str) -> Configuration:
 
 
 # The most boxes of a segment, warps, tile: as large as the registers allow.
-SHAPES = ((64, 2, 16), (128, 4, 16), (256, 4, 8), (512, 8, 16), (1024, 16, 8), (2048, 16, 4))
+SHAPES = ((64, 2, 16), (128, 4, 16), (256, 8, 16), (512, 16, 16), (1024, 16, 8), (2048, 16, 4))
 SOFT_SHAPES = ((64, 1), (128, 1), (256, 2), (512, 4), (1024, 4), (2048, 8))
 HARD = tuple(_hard(*shape) for shape in SHAPES)
 LINEAR = tuple(_soft(*shape, False) for shape in SOFT_SHAPES)
