@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.bench.workload import Workload, detections
 from tallymill.errors import TallymillError
+from tallymill.kernels.count import accumulate, calibrate, score, tally, threshold
 from tallymill.kernels.mask_iou import Masks, mask_iou
 from tallymill.kernels.match import assign, match
+from tallymill.kernels.nms import nms, soft_nms
 
 Floats = NDArray[np.float32]
 Result = tuple[NDArray[Any], ...]
@@ -90,7 +93,124 @@ def mask_iou_cases(device: str, small: bool) -> Iterator[Case]:
         )
 
 
-CASES = (match_cases, assign_cases, mask_iou_cases)
+def nms_cases(device: str, small: bool) -> Iterator[Case]:
+    """What detectors propose, in two categories."""
+    for size, work, tensors in _proposals(device, small):
+        floor, longest = 0.05, int(np.diff(work.offsets).max())
+        yield Case(
+            "nms",
+            size,
+            partial(nms, *tensors, score_threshold=floor, longest=longest, impl="gpu"),
+            partial(nms, *work, score_threshold=floor),
+            partial(_check_kept, "nms"),
+            work.boxes.nbytes + work.scores.nbytes + 8 * work.scores.size,
+        )
+
+
+def soft_nms_cases(device: str, small: bool) -> Iterator[Case]:
+    """The same proposals, with both ways to lower scores."""
+    for size, work, tensors in _proposals(device, small):
+        longest = int(np.diff(work.offsets).max())
+        for method in ("linear", "gaussian"):
+            settings: Any = {"method": method, "min_score": 0.05}
+            yield Case(
+                "soft_nms",
+                f"{size}, {method}",
+                partial(soft_nms, *tensors, **settings, longest=longest, impl="gpu"),
+                partial(soft_nms, *work, **settings),
+                partial(_check_kept, "soft_nms"),
+                work.boxes.nbytes + work.scores.nbytes + 12 * work.scores.size,
+            )
+
+
+def tally_cases(device: str, small: bool) -> Iterator[Case]:
+    """The same proposals, from boxes to counts in one kernel."""
+    for size, work, tensors in _proposals(device, small):
+        rng = np.random.default_rng(0)
+        requested = rng.integers(1, 101, (len(work.offsets) - 1, work.scores.shape[1])).astype(np.uint16)
+        longest = int(np.diff(work.offsets).max())
+        yield Case(
+            "tally",
+            size,
+            partial(tally, *tensors, *_sent((requested,), device), tau=1.42, longest=longest, impl="gpu"),
+            partial(tally, *work, requested, tau=1.42),
+            partial(_check_kept, "tally"),
+            work.boxes.nbytes + work.scores.nbytes + requested.size * (2 + 8 + 8 + 1),
+        )
+
+
+def count_cases(device: str, small: bool) -> Iterator[Case]:
+    """Items with one target or two and 40 boxes on average: their sums, then their scores."""
+    items = 5 if small else 1_000_000
+    rng = np.random.default_rng(items)
+    targets = rng.integers(1, 3, items)
+    boxes = rng.integers(0, 81, items)
+    item_offsets, target_offsets = (np.concatenate([[0], np.cumsum(each)]) for each in (boxes, targets))
+    confidence = rng.uniform(0.05, 1, int(boxes.sum())).astype(np.float32)
+    target = (rng.integers(0, 2, len(confidence)) % np.repeat(targets, boxes)).astype(np.uint8)
+    requested = rng.integers(1, 101, int(targets.sum())).astype(np.uint16)
+    ragged = (confidence, target, item_offsets, target_offsets, threshold(requested))
+    on_card = _sent(ragged, device)
+    size = f"{items} items, {len(confidence)} boxes"
+    yield Case(
+        "calibrate",
+        f"{len(confidence)} confidences",
+        partial(calibrate, on_card[0], 1.42, impl="gpu"),
+        partial(calibrate, confidence, 1.42),
+        partial(_check_equal, "calibrate"),
+        2 * confidence.nbytes,
+    )
+
+    yield Case(
+        "accumulate",
+        size,
+        partial(_accumulated, on_card, partial(_zeros_on, device, len(requested)), "gpu"),
+        partial(_accumulated, ragged, partial(np.zeros, len(requested)), "cpu"),
+        partial(_check_equal, "accumulate"),
+        sum(array.nbytes for array in ragged) + len(requested) * 2 * 2 * 8,
+    )
+    soft, hard = rng.random(len(requested)) * 100, rng.integers(0, 100, len(requested))
+    sums = (soft, hard, np.full(len(requested), 3, np.uint8), requested, target_offsets)
+    yield Case(
+        "score",
+        f"{items} items",
+        partial(score, *_sent(sums, device), impl="gpu"),
+        partial(score, *sums),
+        partial(_check_equal, "score"),
+        sum(array.nbytes for array in sums) + len(requested) * 16 + items * 16,
+    )
+
+
+CASES = (
+    match_cases, assign_cases, mask_iou_cases, nms_cases, soft_nms_cases, tally_cases, count_cases
+)  # fmt: skip
+
+
+def _proposals(device: str, small: bool) -> Iterator[tuple[str, Workload, list[Any]]]:
+    for images, each in ((3, 20),) if small else ((4096, 300), (256, 900)):
+        work = detections(images, each)
+        yield f"{images} images of {each} boxes, 2 categories", work, _sent(tuple(work), device)
+
+
+def _accumulated(ragged: Any, zeros: Callable[[str], Any], impl: str) -> tuple[Any, Any]:
+    confidence, target, item_offsets, target_offsets, thresholds = ragged
+    soft, hard = zeros("float64"), zeros("int64")
+    accumulate(confidence, target, item_offsets, target_offsets, thresholds, 1.42, soft, hard, impl=impl)
+    return soft, hard
+
+
+def _zeros_on(device: str, length: int, kind: str) -> Any:
+    import torch
+
+    return torch.zeros(length, dtype=getattr(torch, kind), device=device)
+
+
+def _check_kept(operation: str, found: Result, wanted: Result) -> None:
+    """The card's outputs are filled up, and its status comes last."""
+    *outputs, status = found
+    if status.any():
+        raise TallymillError(f"{operation}: a segment has a fault")
+    _check_equal(operation, tuple(one[: len(other)] for one, other in zip(outputs, wanted, strict=True)), wanted)
 
 
 def _check_match(ends_a: NDArray[np.int64], ends_b: NDArray[np.int64], found: Result, wanted: Result) -> None:

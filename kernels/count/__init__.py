@@ -159,7 +159,7 @@ def score(
     know the category; ``requested`` uint16 [T], 1 or more; ``target_offsets`` int64 [I+1]. An item's score is
     max(0, 1 - (e1 + ... + ek)/k) with e = |n^ - n|/n in target order, float64, equal to the bit in every
     implementation. NaN stands for "not scored": the counts where D is 0, the scores of an item that has such a target
-    or has none at all; with torch tensors on a GPU also what follows from a fault, since values are not looked at there.
+    or has none at all; with torch tensors on a GPU also for what has a fault, since values are not looked at there.
     """
     chosen = select(impl, arguments.device_of(soft))
     if chosen == "gpu":

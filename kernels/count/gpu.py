@@ -243,7 +243,9 @@ def _tally(
 _BLOCK = 128
 
 
-def _simple(name: str, kernel: Any, pointers: dict[str, str], numbers: dict[str, str], **constants: Any) -> Configuration:
+def _simple(
+    name: str, kernel: Any, pointers: dict[str, str], numbers: dict[str, str], **constants: Any
+) -> Configuration:
     constants = {"BLOCK": _BLOCK, **constants}
     return Configuration(name, kernel, {**pointers, **numbers}, constants, num_warps=4, divisible=tuple(pointers))
 
@@ -337,7 +339,12 @@ def accumulate(
     target_offsets = tensors.tensor("target_offsets", target_offsets, "int64", len(item_offsets))
     _reach(item_offsets, "item_offsets", len(confidence), "boxes")
     _reach(target_offsets, "target_offsets", targets, "targets")
-    ragged = {"confidence": confidence, "target": target, "item_offsets": item_offsets, "target_offsets": target_offsets}
+    ragged = {
+        "confidence": confidence,
+        "target": target,
+        "item_offsets": item_offsets,
+        "target_offsets": target_offsets,
+    }
     tensors.place("count", **ragged, **outputs)
     items = len(item_offsets) - 1
     counts = (outputs.get(name, item_offsets) for name in ("thresholds", "soft", "hard"))
@@ -354,9 +361,7 @@ def score(soft: Any, hard: Any, covering: Any, requested: Any, target_offsets: A
     requested = tensors.tensor("requested", requested, "uint16", len(soft))
     target_offsets = tensors.tensor("target_offsets", target_offsets, "int64", None)
     _reach(target_offsets, "target_offsets", len(soft), "targets")
-    tensors.place(
-        "count", soft=soft, hard=hard, covering=covering, requested=requested, target_offsets=target_offsets
-    )
+    tensors.place("count", soft=soft, hard=hard, covering=covering, requested=requested, target_offsets=target_offsets)
     items = len(target_offsets) - 1
     # Targets that no item owns keep NaN.
     counts = [torch.full_like(soft, float("nan")) for _ in range(2)]

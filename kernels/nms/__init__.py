@@ -73,10 +73,10 @@ def nms(
     Arrays must not be changed by other threads meanwhile. TypeError and ValueError name the argument that is wrong;
     a box or score that :func:`valid` refuses is, whatever its score. UsageError: the machine cannot run ``impl``.
 
-    Torch tensors on a GPU give ``DeviceKept`` (``nms/device.py``): tensors beside them, and a status that marks segments
-    with a fault; the host waits for nothing, ``check()`` does. An image has at most 2,048 boxes there: if there are more
-    in all, say by ``longest`` that none has (a smaller bound is faster). ``threads`` mean nothing there, and
-    ``longest`` nothing elsewhere.
+    Torch tensors on a GPU give ``DeviceKept`` (``nms/device.py``): tensors beside them, and a status that marks the
+    segments with a fault; the host waits for nothing, only ``check()`` does. An image has at most 2,048 boxes there: if
+    there are more in all, say by ``longest`` that none has (a smaller bound is faster). ``threads`` mean nothing there,
+    and ``longest`` nothing elsewhere.
     """
     chosen = select(impl, arguments.device_of(boxes))
     if not 0.0 <= iou_threshold <= 1.0:

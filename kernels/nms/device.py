@@ -14,8 +14,8 @@ FAULTS = {
 
 
 class DeviceKept(NamedTuple):
-    """``indices`` int64 [N*C] as in ``Kept``, filled up with -1; ``offsets`` int64 [S*C+1]; ``status`` int8 [S*C], not 0
-    where a segment has a fault (see :data:`FAULTS`), of which nothing is kept then.
+    """``indices`` int64 [N*C] as in ``Kept``, filled up with -1; ``offsets`` int64 [S*C+1]; ``status`` int8 [S*C], not
+    0 where a segment has a fault (see :data:`FAULTS`), of which nothing is kept then.
     """
 
     indices: Any

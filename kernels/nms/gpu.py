@@ -38,10 +38,10 @@ def bounds(offsets, image, images, size, longest):
 
 @triton.jit
 def corners(boxes, index, there):
-    """Load the corners of the boxes at ``index``; all 0 where there is none."""
+    """Load the corners of the boxes at ``index``; a unit box where there is none."""
     box = boxes + 4 * index
     x1, y1 = tl.load(box, mask=there, other=0.0), tl.load(box + 1, mask=there, other=0.0)
-    x2, y2 = tl.load(box + 2, mask=there, other=0.0), tl.load(box + 3, mask=there, other=0.0)
+    x2, y2 = tl.load(box + 2, mask=there, other=1.0), tl.load(box + 3, mask=there, other=1.0)
     return x1, y1, x2, y2
 
 
@@ -89,7 +89,14 @@ def suppress(boxes, start, lane, takes_part, iou_threshold, BLOCK: tl.constexpr,
         present = tile < left
         px1, py1, px2, py2 = corners(boxes, start + pivot, present)
         iou = intersection_over_union(
-            px1[:, None], py1[:, None], px2[:, None], py2[:, None], px1[None, :], py1[None, :], px2[None, :], py2[None, :]
+            px1[:, None],
+            py1[:, None],
+            px2[:, None],
+            py2[:, None],
+            px1[None, :],
+            py1[None, :],
+            px2[None, :],
+            py2[None, :],
         )
         beaten_by = ((iou > iou_threshold) & (tile[:, None] < tile[None, :])).to(tl.int32)
         stays = present.to(tl.int32)
@@ -188,7 +195,7 @@ def _soft_nms(
     open = there & usable & (score >= min_score)
     bits = tl.where(score == 0.0, 0.0, score).to(tl.int32, bitcast=True).to(tl.int64)
     best = tl.max(tl.where(open, (bits << 32) | after, -1), axis=0)
-    taken = 0
+    taken = tl.full((), 0, tl.int32)
     while best >= 0:
         head = BLOCK - 1 - (best & 0x7FFFFFFF).to(tl.int32)
         tl.store(loose + first + taken, start + head)
@@ -305,7 +312,9 @@ def soft_nms(
     """The same for soft-NMS."""
     torch = tensors.torch()
     configurations = GAUSSIAN if gaussian else LINEAR
-    boxes, scores, offsets, longest, configuration = prepared("soft_nms", boxes, scores, offsets, longest, configurations)
+    boxes, scores, offsets, longest, configuration = prepared(
+        "soft_nms", boxes, scores, offsets, longest, configurations
+    )
     images, (size, categories) = len(offsets) - 1, scores.shape
     loose = torch.empty(size * categories, dtype=torch.int64, device=boxes.device)
     lowered = torch.empty(size * categories, dtype=torch.float32, device=boxes.device)
@@ -325,7 +334,12 @@ def soft_nms(
 
 
 def prepared(
-    operation: str, boxes: Any, scores: Any, offsets: Any, longest: int | None, configurations: tuple[Configuration, ...]
+    operation: str,
+    boxes: Any,
+    scores: Any,
+    offsets: Any,
+    longest: int | None,
+    configurations: tuple[Configuration, ...],
 ) -> tuple[Any, Any, Any, int, Configuration]:
     """Check the tensors, scores [N, C] or [N], and choose the block that holds the longest segment.
 
@@ -338,7 +352,9 @@ def prepared(
     offsets = tensors.tensor("offsets", offsets, "int64", None)
     tensors.place(operation, boxes=boxes, scores=scores, offsets=offsets)
     if len(offsets) == 0 or (len(offsets) == 1 and len(boxes)):
-        raise ValueError(f"offsets: wanted offsets from 0 to the number of boxes, {len(boxes)}, got {len(offsets)} entries")
+        raise ValueError(
+            f"offsets: wanted offsets from 0 to the number of boxes, {len(boxes)}, got {len(offsets)} entries"
+        )
     longest = len(boxes) if longest is None else longest
     if longest < 0:
         raise ValueError(f"longest: wanted a number of boxes, got {longest}")

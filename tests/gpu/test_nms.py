@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from tallymill.errors import UsageError
-from tallymill.kernels.nms import gpu, nms, reference, select, soft_nms
+from tallymill.kernels import nms as operation
+from tallymill.kernels.nms import gpu, reference, select
 from tallymill.kernels.nms.device import FINE, MISPLACED, NOT_VALID, TOO_LONG
 
+nms: Any = operation.nms  # tensors have no types here
+soft_nms: Any = operation.soft_nms
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Floats = NDArray[np.float32]
-
-# The interpreter divides 0 by 0 in lanes that have no box.
-pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def crowd(rng: np.random.Generator, n: int) -> Floats:
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
-def on_device(*arrays: NDArray[Any]) -> list[Any]:
+def on_device(*arrays: NDArray[Any]) -> Any:
     return [torch.from_numpy(array).to(DEVICE) for array in arrays]
 
 
@@ -56,7 +56,7 @@ def assert_equal(
 def assert_soft_equal(boxes: Floats, scores: Floats, offsets: NDArray[np.int64], **settings: Any) -> None:
     kept: Any = soft_nms(*on_device(boxes, scores, offsets), impl="gpu", **settings)
     settings = {"method": "linear", "iou_threshold": 0.3, "sigma": 0.5, "min_score": 0.001, **settings}
-    decay = (settings["method"] == "gaussian", *(settings[k] for k in ("iou_threshold", "sigma", "min_score")))
+    decay: Any = (settings["method"] == "gaussian", *(settings[k] for k in ("iou_threshold", "sigma", "min_score")))
     indices, ends, lowered = reference.soft_nms(boxes, scores.reshape(len(boxes), -1), offsets, *decay, 1)
     kept.check()
     np.testing.assert_array_equal(kept.offsets.cpu().numpy(), ends)
@@ -118,6 +118,7 @@ def test_long_chains_settle() -> None:
         assert_equal(boxes, np.linspace(0.9, 0.1, 100).astype(np.float32), np.array([0, 100], np.int64), threshold)
 
 
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 def test_areas_that_overflow_suppress_nothing() -> None:
     boxes = np.array([[0, 0, 3e30, 3e30], [0, 0, 3e30, 3e30], [-3e38, 0, 3e38, 1]], np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -181,7 +182,7 @@ def test_offsets_that_are_wrong_touch_no_other_memory(offsets: list[int], status
 def test_degenerate_boxes_are_faults() -> None:
     for box in ([0, 0, 0, 5], [0, 5, 5, 5], [5, 0, 0, 5], [-np.inf, 0, 5, 5], [0, 0, 5, np.inf]):
         arguments = on_device(np.array([box], np.float32), np.ones(1, np.float32), np.array([0, 1]))
-        assert nms(*arguments, impl="gpu").status.tolist() == [NOT_VALID]  # type: ignore[attr-defined]
+        assert nms(*arguments, impl="gpu").status.tolist() == [NOT_VALID]
 
 
 @pytest.mark.parametrize("method", ["linear", "gaussian"])
