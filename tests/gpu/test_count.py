@@ -78,7 +78,7 @@ class Items:
         self.hard = rng.integers(0, 9, len(self.requested))
         self.covering = rng.integers(0, 4, len(self.requested)).astype(np.uint8)
 
-    def ragged(self) -> tuple[NDArray[Any], ...]:
+    def ragged(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
         return self.confidence, self.target, self.item_offsets, self.target_offsets
 
 

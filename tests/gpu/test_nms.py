@@ -56,8 +56,9 @@ def assert_equal(
 def assert_soft_equal(boxes: Floats, scores: Floats, offsets: NDArray[np.int64], **settings: Any) -> None:
     kept: Any = soft_nms(*on_device(boxes, scores, offsets), impl="gpu", **settings)
     settings = {"method": "linear", "iou_threshold": 0.3, "sigma": 0.5, "min_score": 0.001, **settings}
-    decay: Any = (settings["method"] == "gaussian", *(settings[k] for k in ("iou_threshold", "sigma", "min_score")))
-    indices, ends, lowered = reference.soft_nms(boxes, scores.reshape(len(boxes), -1), offsets, *decay, 1)
+    gaussian = settings.pop("method") == "gaussian"
+    columns = scores.reshape(len(boxes), -1)
+    indices, ends, lowered = reference.soft_nms(boxes, columns, offsets, gaussian, **settings, threads=1)
     kept.check()
     np.testing.assert_array_equal(kept.offsets.cpu().numpy(), ends)
     np.testing.assert_array_equal(kept.indices.cpu().numpy()[: len(indices)], indices)

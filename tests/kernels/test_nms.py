@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tallymill.errors import UsageError
+from tallymill.errors import MissingExtraError, UsageError
 from tallymill.kernels import paths
 from tallymill.kernels.count import calibrate
 from tallymill.kernels.nms import Kept, nms, reference, select, valid
@@ -472,14 +473,13 @@ def test_wrong_arguments(argument: str, value: Any, error: type[Exception], mess
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_select(device: str) -> None:
-    assert select("auto", device) == "cpu"
+    assert select("auto", device) == ("gpu" if device == "cuda" else "cpu")
     assert select("cpu", device) == "cpu"
     assert select("reference", device) == "reference"
-    with pytest.raises(UsageError, match="no implementation 'gpu'"):
-        select("gpu", device)
+    assert select("gpu", device) == "gpu"
     with pytest.raises(UsageError, match="no implementation 'numba'") as raised:
         select("numba", device)
-    assert raised.value.hint == "one of: auto, cpu, avx512, avx2, portable, reference"
+    assert raised.value.hint == "one of: auto, cpu, avx512, avx2, portable, gpu, reference"
 
 
 def test_select_refuses_an_unknown_device() -> None:
@@ -510,8 +510,16 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
     assert ran == []
     nms(**GOOD, impl="reference")
     assert ran == ["reference"]
-    with pytest.raises(UsageError, match="no implementation 'gpu'"):
-        nms(**GOOD, impl="gpu")
+    with pytest.raises(UsageError, match="no implementation 'numba'"):
+        nms(**GOOD, impl="numba")
+
+
+@pytest.mark.parametrize("run", [nms, soft_nms])
+def test_without_triton_the_gpu_implementation_says_what_to_install(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tallymill.kernels.nms.gpu", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(MissingExtraError, match=r"'triton' is not installed\n.*pip install 'tallymill\[gpu\]'"):
+        run(**GOOD, impl="gpu")
 
 
 @pytest.mark.parametrize("impl", ["cpu", "reference"])
