@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tallymill.errors import MissingExtraError, UsageError
+from tallymill.kernels import nms as operation
 from tallymill.kernels import paths
 from tallymill.kernels.count import calibrate
 from tallymill.kernels.nms import Kept, nms, reference, select, valid
@@ -514,7 +515,7 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
         nms(**GOOD, impl="numba")
 
 
-@pytest.mark.parametrize("run", [nms, soft_nms])
+@pytest.mark.parametrize("run", [nms, operation.soft_nms])
 def test_without_triton_the_gpu_implementation_says_what_to_install(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tallymill.kernels.nms.gpu", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
