@@ -18,6 +18,7 @@ from tallymill.errors import MissingExtraError, UsageError
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 DEVICES = ("cpu", "cuda")
+MAX_THREADS = 256
 
 
 def choose(operation: str, impl: str, device: str, implementations: Sequence[str]) -> str:
@@ -97,6 +98,30 @@ def within(name: str, values: NDArray[Any], low: float, high: float, interval: s
         return
     at = int(np.argmin((values >= low) & (values <= high)))
     raise ValueError(f"{name}: wanted values in {interval}, got {values[at]} at {at}")
+
+
+def threads(value: object) -> int:
+    """Return a number of threads, 1 to 256."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"threads: wanted an int, got {type(value).__name__}")
+    if not 1 <= value <= MAX_THREADS:
+        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {value}")
+    return int(value)
+
+
+def number(name: str, value: object) -> float:
+    """Return ``value`` as a float; NaN and the infinities are for the caller to refuse."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name}: wanted a number, got {type(value).__name__}")
+    return float(value)
+
+
+def fraction(name: str, value: object) -> float:
+    """Return a number in [0, 1]."""
+    checked = number(name, value)
+    if not 0.0 <= checked <= 1.0:
+        raise ValueError(f"{name}: wanted a number in [0, 1], got {value}")
+    return checked
 
 
 def _typed(name: str, value: object, dtype: type[_Scalar], shape: tuple[int | None, ...]) -> NDArray[_Scalar]:

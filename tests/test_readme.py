@@ -28,7 +28,14 @@ from tallymill.runners.run import load
 from tallymill.runners.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/files.md", "docs/scores.md", "docs/kernels.md", "docs/performance.md", "CONTRIBUTING.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/files.md",
+    "docs/scores.md",
+    "docs/kernels.md",
+    "docs/performance.md",
+    "CONTRIBUTING.md",
+)
 # Other ends of a console line that stand in documents and are not for this test to run.
 NOT_RUN = ("git clone ", ". .venv/bin/activate")
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

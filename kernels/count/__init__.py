@@ -12,7 +12,6 @@ from tallymill.kernels import nms as suppression
 from tallymill.kernels.count import cpu, reference
 
 IMPLEMENTATIONS = ("cpu", "gpu", "reference")
-MAX_THREADS = 256
 MAX_RISING_TAU = 2**20
 
 
@@ -136,7 +135,7 @@ def accumulate(
             f"target_offsets: wanted as many items as item_offsets, {len(item_offsets) - 1}, "
             f"got {len(target_offsets) - 1}"
         )
-    tau, threads = _temperature(tau), _threads(threads)
+    tau, threads = _temperature(tau), arguments.threads(threads)
     if chosen == "reference":
         _check_boxes(confidence, target, item_offsets, target_offsets)
         reference.accumulate(confidence, target, item_offsets, target_offsets, thresholds, tau, soft, hard)
@@ -204,7 +203,7 @@ def tally(
     a number far below 0 for ``hard`` where a segment has a fault. ``longest`` as in ``nms``.
     """
     chosen = select(impl, arguments.device_of(boxes))
-    tau, threads = _temperature(tau), _threads(threads)
+    tau, threads = _temperature(tau), arguments.threads(threads)
     for name, value in (("iou_threshold", iou_threshold), ("floor", floor)):
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"{name}: wanted a number in [0, 1], got {value}")
@@ -234,9 +233,10 @@ def tally(
 
 
 def _temperature(tau: float) -> float:
-    if not 0.0 < tau < np.inf:
+    checked = arguments.number("tau", tau)
+    if not 0.0 < checked < np.inf:
         raise ValueError(f"tau: wanted a finite number above 0, got {tau}")
-    return float(tau)
+    return checked
 
 
 def _requested(value: NDArray[Any], length: int | None) -> NDArray[np.uint16]:
@@ -244,12 +244,6 @@ def _requested(value: NDArray[Any], length: int | None) -> NDArray[np.uint16]:
     if not requested.all():
         raise ValueError(f"requested: wanted counts of at least 1, got 0 at {int(requested.argmin())}")
     return requested
-
-
-def _threads(threads: int) -> int:
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
-    return threads
 
 
 def _check_boxes(

@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(TALLYMILL_SANITIZE)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && !defined(TALLYMILL_SANITIZE)
 #define TALLYMILL_POPCNT __attribute__((target_clones("default", "popcnt")))  // as TALLYMILL_CLONES in paths.h
 #else
 #define TALLYMILL_POPCNT

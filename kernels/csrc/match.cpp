@@ -19,16 +19,35 @@ namespace {
 using Index = Vector<const std::int64_t>;
 constexpr std::int64_t ALL_WELL = -1;
 
-// The memory behind a MatchScratch, for problems of up to `few` x `many`.
+// The greatest extents of any problem, either way round: a long thin one and a square one need not be one that is both.
+struct Room {
+  std::int64_t few = 0, many = 0, entries = 0;
+
+  static std::int64_t stride(std::int64_t columns) {
+    constexpr std::int64_t widest = MatchScratch64::widest;
+    return (columns + widest - 1) / widest * widest;
+  }
+  void take(std::int64_t rows, std::int64_t columns) {
+    const std::int64_t shorter = std::min(rows, columns), longer = std::max(rows, columns);
+    few = std::max(few, shorter);
+    many = std::max(many, longer);
+    if (longer > std::numeric_limits<std::int32_t>::max()) {
+      throw std::length_error("a problem of over 2^31 rows or columns");
+    }
+    entries = std::max(entries, shorter * stride(longer));
+  }
+};
+
+// The memory behind a MatchScratch.
 template <typename Real, typename Wide>
 class MatchMemory {
  public:
   using Scratch = MatchScratch<Real, Wide>;
 
-  MatchMemory(std::int64_t few, std::int64_t many, bool of_boxes)
-      : few_(static_cast<std::size_t>(few)),
-        stride_(static_cast<std::size_t>((many + Scratch::widest - 1) / Scratch::widest * Scratch::widest)),
-        costs_(std::make_unique_for_overwrite<Real[]>(few_ * stride_)),
+  MatchMemory(const Room& room, bool of_boxes)
+      : few_(static_cast<std::size_t>(room.few)),
+        stride_(static_cast<std::size_t>(Room::stride(room.many))),
+        costs_(std::make_unique_for_overwrite<Real[]>(static_cast<std::size_t>(room.entries))),
         columns_((of_boxes ? 7 : 2) * stride_ + 2 * few_),
         wide_(stride_),
         narrow_(stride_ + 5 * few_),
@@ -60,17 +79,6 @@ class MatchMemory {
 };
 using Memory32 = MatchMemory<float, std::int32_t>;
 using Memory64 = MatchMemory<double, std::int64_t>;
-
-// The greatest extent of any problem, either way round.
-struct Room {
-  std::int64_t few = 0, many = 0;
-
-  void take(std::int64_t rows, std::int64_t columns) {
-    few = std::max(few, std::min(rows, columns));
-    many = std::max(many, std::max(rows, columns));
-    if (many > std::numeric_limits<std::int32_t>::max()) throw std::length_error("a problem of over 2^31 rows or columns");
-  }
-};
 
 // Problems one after another, of one shape or of shapes of their own.
 struct Shapes {
@@ -104,7 +112,7 @@ std::int64_t assign_all(const Entry* entries, const Shapes& shapes, bool maximiz
   std::atomic<std::int64_t> refused{ALL_WELL};
   share_out(
       shapes.problems, threads, fair_grain(shapes.problems, threads),
-      [room] { return Memory64(room.few, room.many, false); },
+      [room] { return Memory64(room, false); },
       [&](std::int64_t first, std::int64_t last, Memory64& memory) noexcept {
         const MatchScratch64 scratch = memory.scratch();
         for (std::int64_t b = first; b < last; ++b) {
@@ -160,7 +168,7 @@ std::int64_t match_all(Boxes<const float> boxes_a, Index offsets_a, Boxes<const 
   for (std::int64_t i = 0; i < problems; ++i) room.take(begin_a[i + 1] - begin_a[i], begin_b[i + 1] - begin_b[i]);
   std::atomic<std::int64_t> refused{ALL_WELL};
   share_out(
-      problems, threads, fair_grain(problems, threads), [room] { return Memory32(room.few, room.many, true); },
+      problems, threads, fair_grain(problems, threads), [room] { return Memory32(room, true); },
       [&](std::int64_t first, std::int64_t last, Memory32& memory) noexcept {
         const MatchScratch32 scratch = memory.scratch();
         for (std::int64_t i = first; i < last; ++i) {

@@ -326,7 +326,7 @@ struct Loaded {
 };
 
 // Lays costs out as rows <= columns, to be minimised, NaN as forbidden. Sums of what is huge must stay finite, so that
-// such costs are scaled by a power of two, which changes no digit.
+// such costs are scaled by a power of two, which changes no digit but of what is too small to matter beside them.
 template <typename Real>
 Loaded lay_out(const Costs& costs, const Real* entries, double scale, const MatchScratch64& s) {
   const bool turned = costs.rows > costs.columns;

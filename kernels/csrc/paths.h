@@ -36,7 +36,8 @@ Path path_named(const char* name);
 // Before a function: compiled for several instruction sets, of which the loader picks one by what the machine can do (a
 // processor's name, such as arch=haswell, would fit that processor only). The loader does so before a sanitizer is set
 // up, so not then. Arithmetic stays what it was: -ffp-contract=off holds for all of them.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(TALLYMILL_SANITIZE)
+#include <climits>  // any header of the C library tells which one it is
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__GLIBC__) && !defined(TALLYMILL_SANITIZE)
 #define TALLYMILL_CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define TALLYMILL_CLONES

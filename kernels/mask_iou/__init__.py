@@ -12,10 +12,9 @@ from tallymill.kernels.mask_iou import cpu, reference
 from tallymill.kernels.mask_iou.device import DeviceMasks
 from tallymill.kernels.mask_iou.masks import Masks, panoptic_ids
 
-__all__ = ["IMPLEMENTATIONS", "MAX_THREADS", "DeviceMasks", "Masks", "mask_iou", "panoptic_ids", "select"]
+__all__ = ["IMPLEMENTATIONS", "DeviceMasks", "Masks", "mask_iou", "panoptic_ids", "select"]
 
 IMPLEMENTATIONS = ("cpu", "portable", "gpu", "reference")
-MAX_THREADS = 256
 
 
 def select(impl: str, device: str = "cpu") -> str:
@@ -51,8 +50,7 @@ def mask_iou(a: Any, b: Any, *, impl: str = "auto", threads: int = 1) -> Any:
             raise TypeError(f"{name}: wanted {wanted.__name__} (see {how}), got {type(masks).__name__}")
     if (a.height, a.width) != (b.height, b.width):
         raise ValueError(f"b: wanted masks of {a.height}x{a.width} pixels like those of a, got {b.height}x{b.width}")
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
+    threads = arguments.threads(threads)
     if chosen == "gpu":
         return arguments.gpu_module("mask_iou").mask_iou(a, b)
     if chosen == "reference":

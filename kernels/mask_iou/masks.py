@@ -36,12 +36,13 @@ class Masks:
     width: int
 
     def __post_init__(self) -> None:
-        # Once checked and read-only, they need no checks in the operations: native code reads where these say.
+        # Once checked, they need no checks in the operations: native code reads where these say. So what says where is
+        # our own; a word that somebody changes later changes a mask, and nothing else.
         _check_size(self.height, self.width)
-        start = arguments.array("start", self.start, np.int64, None)
+        start = arguments.array("start", self.start, np.int64, None).copy()
         words = arguments.array("words", self.words, np.uint64, None)
-        area = arguments.array("area", self.area, np.int64, len(start))
-        box = arguments.array("box", self.box, np.int32, len(start), 4)
+        area = arguments.array("area", self.area, np.int64, len(start)).copy()
+        box = arguments.array("box", self.box, np.int32, len(start), 4).copy()
         at = cpu.misplaced(box, start, len(words), self.height, self.width)
         if at >= 0:
             raise ValueError(

@@ -11,7 +11,6 @@ from tallymill.kernels import arguments, paths
 from tallymill.kernels.match import cpu, reference
 
 IMPLEMENTATIONS = ("cpu", *paths.PATHS, "gpu", "reference")
-MAX_THREADS = 256
 
 
 class Matched(NamedTuple):
@@ -66,15 +65,15 @@ def match(
 
     Torch tensors on a GPU give tensors beside them; values are not looked at, and the host waits for nothing. Sets have
     at most 1,024 boxes there. If there may be a longer one going by the lengths of ``boxes_a`` and ``boxes_b``, say by
-    ``longest`` that there is none (a smaller bound is faster); sets that are longer all the same get no partners, and
-    IoU NaN. ``threads`` mean nothing there, and ``longest`` nothing elsewhere.
+    ``longest`` that there is none (a smaller bound is faster); sets that are longer all the same may get no
+    partners, and IoU NaN. ``threads`` mean nothing there, and ``longest`` nothing elsewhere.
     """
     chosen = select(impl, arguments.device_of(boxes_a))
-    _check_gate(gate)
-    _check_threads(threads)
+    gate = arguments.fraction("gate", gate)
+    threads = arguments.threads(threads)
     if chosen == "gpu":
         run = arguments.gpu_module("match").match
-        return Matched(*run(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), longest))
+        return Matched(*run(boxes_a, offsets_a, boxes_b, offsets_b, gate, longest))
     boxes_a = arguments.array("boxes_a", boxes_a, np.float32, None, 4)
     boxes_b = arguments.array("boxes_b", boxes_b, np.float32, None, 4)
     offsets_a = arguments.offsets("offsets_a", offsets_a, len(boxes_a), "boxes")
@@ -83,9 +82,9 @@ def match(
         raise ValueError(f"offsets_b: wanted as many sets as offsets_a, {len(offsets_a) - 1}, got {len(offsets_b) - 1}")
     if chosen == "reference":
         _check_finite(boxes_a, boxes_b)
-        return Matched(*reference.match(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), threads))
+        return Matched(*reference.match(boxes_a, offsets_a, boxes_b, offsets_b, gate, threads))
     paths.require("match", chosen)
-    found = cpu.match(boxes_a, offsets_a, boxes_b, offsets_b, float(gate), threads, chosen)
+    found = cpu.match(boxes_a, offsets_a, boxes_b, offsets_b, gate, threads, chosen)
     if found is None:
         _check_finite(boxes_a, boxes_b)
         raise ValueError("boxes_a: changed while they were read")
@@ -122,7 +121,7 @@ def assign(
     """
     chosen = select(impl, arguments.device_of(costs))
     if chosen == "gpu":
-        _check_threads(threads)
+        arguments.threads(threads)
         if rows is not None and columns is not None:
             rows, columns = _sizes(rows, columns)
         elif rows is not None or columns is not None:
@@ -130,7 +129,7 @@ def assign(
         return Assignment(*arguments.gpu_module("match").assign(costs, rows, columns, bool(maximize)))
     dtype = np.float32 if getattr(costs, "dtype", None) == np.float32 else np.float64
     flat, shapes = _problems(costs, dtype, rows, columns)
-    _check_threads(threads)
+    threads = arguments.threads(threads)
     paths.require("match", chosen)
     run = reference.assign if chosen == "reference" else cpu.assign
     column, total, complete, undefined, refused = run(flat, shapes, bool(maximize), threads, chosen)
@@ -165,16 +164,6 @@ def _sizes(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64]
         if (sizes < 0).any():
             raise ValueError(f"{name}: wanted sizes of at least 0, got {sizes.min()} at {int(sizes.argmin())}")
     return rows, columns
-
-
-def _check_gate(gate: float) -> None:
-    if not 0.0 <= gate <= 1.0:
-        raise ValueError(f"gate: wanted a number in [0, 1], got {gate}")
-
-
-def _check_threads(threads: int) -> None:
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
 
 
 def _check_finite(boxes_a: NDArray[np.float32], boxes_b: NDArray[np.float32]) -> None:

@@ -11,7 +11,6 @@ from tallymill.kernels import arguments, paths
 from tallymill.kernels.nms import cpu, reference
 
 IMPLEMENTATIONS = ("cpu", *paths.PATHS, "gpu", "reference")
-MAX_THREADS = 256
 
 
 class Kept(NamedTuple):
@@ -79,21 +78,20 @@ def nms(
     and ``longest`` nothing elsewhere.
     """
     chosen = select(impl, arguments.device_of(boxes))
-    if not 0.0 <= iou_threshold <= 1.0:
-        raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
-    least = -np.inf if score_threshold is None else float(score_threshold)
+    iou_threshold = arguments.fraction("iou_threshold", iou_threshold)
+    least = -np.inf if score_threshold is None else arguments.number("score_threshold", score_threshold)
     if np.isnan(least):
         raise ValueError("score_threshold: wanted a number, got nan")
-    check_threads(threads)
+    threads = arguments.threads(threads)
     if chosen == "gpu":
         run = arguments.gpu_module("nms").nms
-        return run(boxes, scores, offsets, float(iou_threshold), least, longest)  # type: ignore[no-any-return]
+        return run(boxes, scores, offsets, iou_threshold, least, longest)  # type: ignore[no-any-return]
     boxes, scores, offsets = segments_of(boxes, scores, offsets)
     if chosen == "reference":
         check_valid(boxes, scores)
-        return Kept(*reference.nms(boxes, scores, offsets, float(iou_threshold), least, threads))
+        return Kept(*reference.nms(boxes, scores, offsets, iou_threshold, least, threads))
     paths.require("nms", chosen)
-    kept = cpu.nms(boxes, scores, offsets, float(iou_threshold), least, threads, chosen)
+    kept = cpu.nms(boxes, scores, offsets, iou_threshold, least, threads, chosen)
     if kept is None:
         check_valid(boxes, scores)
         raise ValueError("boxes: changed while they were read")
@@ -129,13 +127,12 @@ def soft_nms(
     chosen = arguments.choose("soft_nms", impl, arguments.device_of(boxes), ("cpu", "gpu", "reference"))
     if method not in ("linear", "gaussian"):
         raise ValueError(f"method: wanted linear or gaussian, got {method!r}")
-    if not 0.0 <= iou_threshold <= 1.0:
-        raise ValueError(f"iou_threshold: wanted a number in [0, 1], got {iou_threshold}")
+    iou_threshold = arguments.fraction("iou_threshold", iou_threshold)
     for name, value, least in (("sigma", sigma, np.finfo(np.float32).tiny), ("min_score", min_score, 0.0)):
-        if not least <= value < np.inf:
+        if not least <= arguments.number(name, value) < np.inf:
             raise ValueError(f"{name}: wanted a finite number of at least {least:g}, got {value}")
-    check_threads(threads)
-    decay = (method == "gaussian", float(iou_threshold), float(sigma), float(min_score))
+    threads = arguments.threads(threads)
+    decay = (method == "gaussian", iou_threshold, float(sigma), float(min_score))
     if chosen == "gpu":
         run = arguments.gpu_module("nms").soft_nms
         return run(boxes, scores, offsets, *decay, longest)  # type: ignore[no-any-return]
@@ -161,12 +158,6 @@ def segments_of(
     else:
         scores = arguments.array("scores", scores, np.float32, len(boxes)).reshape(-1, 1)
     return boxes, scores, arguments.offsets("offsets", offsets, len(boxes), "boxes")
-
-
-def check_threads(threads: int) -> None:
-    """Refuse a number of threads that is not in 1 to 256."""
-    if not 1 <= threads <= MAX_THREADS:
-        raise ValueError(f"threads: wanted 1 to {MAX_THREADS}, got {threads}")
 
 
 def check_valid(boxes: NDArray[np.float32], scores: NDArray[np.float32]) -> None:

@@ -478,3 +478,11 @@ def test_a_named_implementation_runs_or_is_refused(monkeypatch: pytest.MonkeyPat
         mask_iou(masks, masks, impl="gpu")
     with pytest.raises(UsageError, match="no implementation 'avx2'"):
         mask_iou(masks, masks, impl="avx2")
+
+
+def test_what_masks_were_made_from_can_change_without_harm():
+    made = Masks.from_arrays(np.ones((2, 9, 9), np.bool_))
+    start, area, box = made.start.copy(), made.area.copy(), made.box.copy()
+    masks = Masks(made.words, start, area, box, 9, 9)
+    start[:], area[:], box[:] = 10**12, -1, 10**6
+    np.testing.assert_array_equal(mask_iou(masks, made), np.ones((2, 2)))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -408,3 +411,17 @@ def test_a_path_that_the_machine_lacks_is_refused(monkeypatch):
     monkeypatch.setattr(paths, "supported", lambda: ("portable",))
     with pytest.raises(UsageError, match="match: this machine cannot run 'avx2'"):
         assign(np.ones((2, 2)), impl="avx2")
+
+
+def test_a_long_and_a_square_problem_need_no_room_for_one_that_is_both():
+    """1 x 1,000,000 beside 1,500 x 1,500: both together would take 12 GB; the limit is 3."""
+    script = """
+import resource
+import numpy as np
+from tallymill.kernels.match import assign
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+costs = np.ones(1_000_000 + 1500 * 1500)
+found = assign(costs, rows=np.array([1, 1500]), columns=np.array([1_000_000, 1500]))
+assert found.complete.all()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
