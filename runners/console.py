@@ -20,9 +20,12 @@ from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
-from tallymill.runners.score_table import ScoreTable
+from tallymill.runners.score_table import Group, ScoreTable
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
+
+# Of more systems the table shows the first ones only.
+MAX_SYSTEMS = 20
 
 
 def _console(stream: TextIO | None, *, stderr: bool) -> Console:
@@ -103,20 +106,25 @@ def show_score_table(result: ScoreTable, *, written: bool) -> None:
         table.add_row(own["name"], _number(own["value"]) + (f" ({unscored:,} without)" if unscored else ""))
     out.print(table)
     _show_reasons(result)
-    out.print(_group_table(result))
+    systems = list(dict.fromkeys(group.system for group in result.groups))
+    shown = set(systems[:MAX_SYSTEMS])
+    out.print(_group_table(result, [group for group in result.groups if group.system in shown]))
+    if len(systems) > MAX_SYSTEMS:
+        more = f"  and {len(systems) - MAX_SYSTEMS:,} more systems: --json"
+        out.print(f"{more} and summary.json list all" if written else f"{more} lists all")
     if written:
         out.print(f"written to {result.run}", markup=False, soft_wrap=True)
 
 
-def _group_table(result: ScoreTable) -> Table:
-    systems = any(group.system is not None for group in result.groups)
+def _group_table(result: ScoreTable, groups: Sequence[Group]) -> Table:
+    systems = any(group.system is not None for group in groups)
     table = Table(box=box.SIMPLE_HEAD, caption="* stress test: more than 50 objects", caption_justify="left")
     own = [] if result.user_score is None else [result.user_score["name"]]
     for name in [*(["system"] if systems else []), "asked"]:
         table.add_column(name)
     for name in ["scored", "failed", "uncovered", "cw-NPS", "b-NPS", *own]:
         table.add_column(name, justify="right")
-    for group in result.groups:
+    for group in groups:
         stress = int(group.count_range.partition("-")[0]) > 50
         numbers = [f"{count:,}" for count in (group.scored, group.error, group.uncovered)]
         means = [_number(value) for value in (group.cw_nps, group.b_nps, group.user_score)[: 2 + len(own)]]

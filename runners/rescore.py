@@ -50,18 +50,18 @@ def rescore(
     threads = require_workers(workers)
     source = run if isinstance(run, Run) else Run(run)
     target = source.folder if out is None else RunFolder.to_write(out)
-    if out is not None and target.path.resolve() == source.path.resolve():
-        raise UsageError(f"--out {target.path} is the RUN itself", hint="choose another folder for the new scores")
+    if out is not None:
+        _require_outside(target.path, source)
     user = None if score is None else UserScore(load_function(score) if isinstance(score, str) else score)
     record = _record(source, target, taus or {}, schedule, user, ensemble, overrides)
-    plan_of(record).require_floor(record["settings"]["floor"])
+    plan_of(record).require_floor(record["settings"]["floor"], recorded=True)
     table = None
     if out is None or user is not None:  # a score of the user's that fails leaves nothing behind
         table = score_table(source, plan_of(record), user, workers=threads)
     if out is None:
         assert table is not None
         return table
-    record = target.continue_with(record)
+    record = target.continue_with(record, hint=f"{_changeable(user)} have changed since; choose another --out")
     remove_leftovers(target.path)
     plan, sink = plan_of(record), Sink(target.path, stamps_of(record), with_proposals=False)
     for shard in source.shards:
@@ -73,11 +73,28 @@ def rescore(
     return table
 
 
+def _require_outside(out: Path, source: Run) -> None:
+    """Refuse to write into the RUN that is scored, or into the one whose proposals it has."""
+    place = out.resolve()
+    if place == source.path.resolve():
+        raise UsageError(f"--out {out} is the RUN itself", hint="choose another folder for the new scores")
+    for run in {source.path.resolve(), source.proposals_folder.parent.resolve()}:
+        if run in place.parents:
+            raise UsageError(f"--out {out} lies in the RUN {run}", hint="choose another folder for the new scores")
+
+
+def _changeable(user: UserScore | None) -> str:
+    return "the RUN, or the options," if user is None else f"{user.record()['file']} or the options"
+
+
 def load_function(reference: str) -> Callable[..., Any]:
     """A function given as ``FILE.py:FUNC``. Faults are a ``UsageError``."""
     file, _, name = reference.rpartition(":")
     path = Path(file)
-    if not file or not path.is_file():
+    if not name.isidentifier() or not file:
+        lacking = "file" if name.isidentifier() and reference.startswith(":") else "function"
+        raise UsageError(f"{reference.removesuffix(':')} names no {lacking}; give it as FILE.py:FUNC")
+    if not path.is_file():
         raise UsageError(f"{reference}: no such file", hint="give it as FILE.py:FUNC")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

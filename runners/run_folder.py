@@ -36,6 +36,7 @@ _MEANS = {
     "manifest.sha256": " (what the manifest's rows say, or the prompts given with them)",
     "manifest.image_root": " (the folder that image references start from)",
     "source_created": " (the RUN that is scored again was made anew)",
+    "user_score.sha256": " (what the score's file holds)",
 }
 _PACKAGES = ("tallymill", "numpy", "pyarrow", "onnxruntime", "opencv-python-headless", "pillow", "simplejpeg")
 
@@ -94,11 +95,11 @@ class RunFolder:
         """The part files of ``scores`` or ``proposals/DETECTOR`` that are there, in order."""
         return sorted((self.path / folder).glob("part-*.parquet"))
 
-    def continue_with(self, record: dict[str, Any]) -> dict[str, Any]:
+    def continue_with(self, record: dict[str, Any], *, hint: str | None = None) -> dict[str, Any]:
         """Write the record of a new run, or check that an existing one may be continued with it.
 
-        Detectors may be added; anything else that differs is refused with the list of differences. Gives the record
-        in force.
+        Detectors may be added; anything else that differs is refused with the list of differences and the ``hint``.
+        Gives the record in force.
         """
         if not self.record_path.exists() and create_json(self.record_path, record):
             return record
@@ -107,7 +108,8 @@ class RunFolder:
         if found:
             raise RunError(
                 f"{self.path} was made otherwise:\n  " + "\n  ".join(found),
-                hint="choose another --out; temperatures, schedules and ensembles change without a model by "
+                hint=hint
+                or "choose another --out; temperatures, schedules and ensembles change without a model by "
                 "`tallymill rescore`",
             )
         changed = {**record, "created": before["created"], "continued": before.get("continued", [])}

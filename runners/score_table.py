@@ -295,9 +295,9 @@ class _Totals:
         return {"name": user.name, "value": _mean(sum(self._sums[2]), scored), "scored": scored}
 
     def _groups(self, systems: list[str | None], user: UserScore | None) -> Iterator[Group]:
-        for system in sorted(systems, key=lambda name: (name is None, name or "")):
+        for code in sorted(range(len(systems)), key=lambda at: (systems[at] is None, systems[at] or "")):
             for place, count_range in enumerate(COUNT_RANGES):
-                g = systems.index(system) * RANGES + place
+                g = code * RANGES + place
                 if g >= self._numbers.shape[1] or not self._numbers[:, g].any():
                     continue
                 scored, error, uncovered = self._numbers[:, g].tolist()
@@ -305,7 +305,7 @@ class _Totals:
                 means = _mean(self._sums[0][g], scored), _mean(self._sums[1][g], scored)
                 own = (user_scored, _mean(self._sums[2][g], user_scored)) if user else (None, None)
                 items = scored + error + uncovered
-                yield Group(system, count_range, items, scored, error, uncovered, *means, *own)
+                yield Group(systems[code], count_range, items, scored, error, uncovered, *means, *own)
 
 
 def _mean(total: int, number: int) -> float | None:

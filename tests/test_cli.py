@@ -300,6 +300,7 @@ def test_help_and_version(call):
         assert code == 0
         assert "--json" in out
     assert "--set" in call("sweep", "--help")[1]
+    assert "coverage=covered or coverage=all" in " ".join(call("rescore", "--help")[1].split())
     code, out, _ = call("--version")
     assert (code, out.strip()) == (0, tallymill.__version__)
 

@@ -5,7 +5,9 @@ A sweep and a re-scoring both call ``score_batch``: what a sweep writes is by co
 
 from __future__ import annotations
 
+import inspect
 import math
+import reprlib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,39 +52,82 @@ class ScorePlan:
     coverage: Coverage = "covered"
     schedule: tuple[float, ...] = tuple(threshold(np.arange(1, MAX_COUNT + 1, dtype=np.uint16)).tolist())
 
-    def require_floor(self, floor: float) -> None:
-        """Refuse a floor above which proposals that count would have been thrown away."""
+    def require_floor(self, floor: float, *, recorded: bool = False) -> None:
+        """Refuse a floor above which proposals that count would have been thrown away.
+
+        ``recorded`` says that the proposals are there already, so that the floor cannot be lowered.
+        """
         lowest = min(self.schedule)
-        for name, tau in zip(self.detectors, self.taus, strict=True):
-            odds = math.exp(math.log(floor / (1.0 - floor)) / tau)  # of at most 1: no overflow for a tiny tau
-            at_floor = odds / (1.0 + odds)
-            if at_floor > lowest:
-                raise UsageError(
-                    f"{name}: with tau = {tau} a proposal at the floor {floor} is calibrated to {at_floor:.4f}, above "
-                    f"the lowest threshold {lowest:g}; proposals that count would not be recorded",
-                    hint="lower the floor (--set floor=...), or use a temperature nearer to 1",
-                )
+        at_floor = [_calibrated(floor, tau) for tau in self.taus]
+        for name, tau, value in zip(self.detectors, self.taus, at_floor, strict=True):
+            if value <= lowest:
+                continue
+            nearer = ", use a temperature nearer to 1" if tau > 1.0 else ""
+            least = math.ceil(max(at_floor) * 1e4) / 1e4
+            raise UsageError(
+                f"{name}: with tau = {tau} a proposal at the floor {floor} is calibrated to {value:.4f}, above "
+                f"the lowest threshold {lowest:g}; proposals that count would not be recorded",
+                hint=f"raise T to at least {least:.4f}{nearer}, or sweep again with a lower floor"
+                if recorded
+                else "lower the floor (--set floor=...), or use a temperature nearer to 1",
+            )
+
+
+def _calibrated(confidence: float, tau: float) -> float:
+    if tau == 1.0:  # without the last digit that logarithm and exponential would change
+        return confidence
+    odds = math.exp(math.log(confidence / (1.0 - confidence)) / tau)  # of at most 1: no overflow for a tiny tau
+    return odds / (1.0 + odds)
 
 
 def tabulate_schedule(schedule: Callable[[int], float]) -> tuple[float, ...]:
     """T(1) .. T(100) of a schedule written in Python.
 
-    What it raises, or a value outside [0, 1], is a ``UsageError`` naming the count and the line.
+    What it raises, or anything but a number in [0, 1], is a ``UsageError`` naming the count and the line.
     """
+    _require_one_argument(schedule)
     values = []
     for count in range(1, MAX_COUNT + 1):
         try:
-            value = float(schedule(count))
+            given = schedule(count)
         except (Exception, SystemExit) as exc:  # the user's own code can do anything
-            where = traceback.extract_tb(exc.__traceback__)[-1]
-            place = f" ({where.filename}, line {where.lineno})"
-            raise UsageError(f"the schedule fails for T({count}): {type(exc).__name__}: {exc}{place}") from exc
+            reason = f"{type(exc).__name__}: {exc}{_place(schedule, exc)}"
+            raise UsageError(f"the schedule fails for T({count}): {reason}") from exc
+        try:
+            value = float(given)
+        except Exception:  # likewise
+            reason = f"a threshold must be a number{_place(schedule)}"
+            raise UsageError(f"the schedule gives T({count}) = {reprlib.repr(given)}; {reason}") from None
         if not 0.0 <= value <= 1.0:
-            code = getattr(schedule, "__code__", None)
-            place = "" if code is None else f" ({code.co_filename}, line {code.co_firstlineno})"
-            raise UsageError(f"the schedule gives T({count}) = {value}; a threshold must lie in [0, 1]{place}")
+            reason = f"a threshold must lie in [0, 1]{_place(schedule)}"
+            raise UsageError(f"the schedule gives T({count}) = {value}; {reason}")
         values.append(value)
     return tuple(values)
+
+
+def _require_one_argument(schedule: Callable[[int], float]) -> None:
+    try:
+        signature = inspect.signature(schedule)
+    except (TypeError, ValueError):  # some that are written in C do not say
+        return
+    try:
+        signature.bind(1)
+    except TypeError:
+        name = getattr(schedule, "__name__", "the schedule")
+        raise UsageError(
+            f"{name}{signature} must take one argument{_place(schedule)}",
+            hint=f"def {name}(count): the requested count, 1 to {MAX_COUNT}",
+        ) from None
+
+
+def _place(schedule: Callable[[int], float], exc: BaseException | None = None) -> str:
+    """The line of the user's file: the innermost that raised, else that of the ``def``; nothing where there is none."""
+    code = getattr(schedule, "__code__", None)
+    frames = traceback.extract_tb(None if exc is None else exc.__traceback__)
+    own = [f for f in frames if (f.filename != __file__ if code is None else f.filename == code.co_filename)]
+    if own:
+        return f" ({own[-1].filename}, line {own[-1].lineno})"
+    return "" if code is None else f" ({code.co_filename}, line {code.co_firstlineno})"
 
 
 @dataclass(frozen=True, slots=True)

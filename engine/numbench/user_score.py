@@ -66,7 +66,7 @@ class UserScore:
     def failure(self, item: str, failed: FailedItemError) -> UsageError:
         """The error for the user, who knows the item by its id."""
         return UsageError(
-            f"{_place(self.function)}: {self.name} {failed.reason} for {item!r}",
+            f"{_place(self.function)}: for item {item!r}: {self.name} {failed.reason}",
             hint="a score is a finite number, or float('nan') for an image that shall have none",
         )
 
@@ -91,7 +91,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., None]:
     if len(inspect.signature(function).parameters) != 3:
         raise UsageError(
             f"{_place(function)}: {function.__name__}{inspect.signature(function)} must take three arrays",
-            hint=f"def {function.__name__}{PARAMETERS}: counts found and counts requested, an entry a target",
+            hint=f"def {function.__name__}{PARAMETERS}: soft counts, hard counts, counts requested, an entry a target",
         )
     counts = numba.types.Array(numba.float64, 1, "C", readonly=True)
     each = numba.njit(nogil=True, boundscheck=True)(function)

@@ -43,6 +43,15 @@ Set = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative=(), show_default=False, help=f"NAME=VALUE, repeatable: change one of {_NAMES}."),
 ]
+SetAgain = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set",
+        negative=(),
+        show_default=False,
+        help="coverage=covered or coverage=all; every other setting shaped the proposals and cannot change here.",
+    ),
+]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
 Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu) or a TOML file.")]
 Device = Annotated[str, Parameter(help="auto or cpu.")]
@@ -238,7 +247,7 @@ def rescore(
     score: str | None = None,
     ensemble: str | None = None,
     workers: int | None = None,
-    settings: Set = (),
+    settings: SetAgain = (),
     as_json: Json = False,
 ) -> int:
     """Score stored proposals again, without a model: other temperatures, thresholds, detectors, or a score of your own.

@@ -90,8 +90,9 @@ def test_a_schedule_of_ones_own(as_function, plain, tmp_path):
     expected = [r["targets"][0] for r in scores(plain[1]) if r["status"] == "scored"]
     # At tau = 1 a proposal counts by T = .5 exactly when it counts for the hard sum.
     assert all((s == 0) == (t["hard"] == 0) for s, t in zip(soft, expected, strict=True))
-    with pytest.raises(UsageError, match="floor"):
+    with pytest.raises(UsageError, match="floor") as caught:
         tallymill.rescore(plain[1], tmp_path / "STRICT", schedule=f"{file}:strict")
+    assert caught.value.hint == "raise T to at least 0.0500, or sweep again with a lower floor"
     assert not (tmp_path / "STRICT").exists()
 
 
@@ -99,10 +100,11 @@ def test_a_schedule_of_ones_own(as_function, plain, tmp_path):
     ("reference", "named"),
     [
         ("nothing.py:f", "no such file"),
-        ("mine.py", "no such file"),
-        (":f", "no such file"),
+        ("mine.py", "mine.py names no function; give it as FILE.py:FUNC"),
+        (":f", ":f names no file; give it as FILE.py:FUNC"),
         ("mine.py:g", "has no function 'g'"),
-        ("mine.py:", "has no function ''"),
+        ("mine.py:", "mine.py names no function; give it as FILE.py:FUNC"),
+        ("a:b.py", "a:b.py names no function"),
         ("mine.py:value", "has no function 'value'"),
         ("broken.py:f", "importing it raised ZeroDivisionError"),
         ("syntax.py:f", "importing it raised SyntaxError"),
@@ -189,11 +191,20 @@ def test_coverage_can_change(tmp_path, image_folder, image_ensemble_file):
     assert scores(tmp_path / "ALL") == scores(tmp_path / "RUN")  # one detector that covers everything asked
 
 
-def test_the_run_itself_is_not_written_over(plain, times):
+def test_the_run_itself_is_not_written_over(plain, times, tmp_path):
     before = times(plain[1])
     for out in (plain[1], plain[1] / ".." / "RUN"):
         with pytest.raises(UsageError, match="is the RUN itself"):
             tallymill.rescore(plain[1], out)
+    tallymill.rescore(plain[1], tmp_path / "OTHER")
+    for source, out in (
+        (plain[1], plain[1] / "NEW"),
+        (plain[1], plain[1] / "scores" / "NEW"),
+        (tmp_path / "OTHER", plain[1] / "NEW"),
+        (tmp_path / "OTHER", tmp_path / "OTHER" / "NEW"),
+    ):
+        with pytest.raises(UsageError, match="lies in the RUN"):
+            tallymill.rescore(source, out)
     assert times(plain[1]) == before
 
 
@@ -210,8 +221,9 @@ def test_a_rescoring_goes_on_and_refuses_others(plain, times, tmp_path):
     # The shard of the item that cannot be scored is done again: the fault might have passed.
     assert {name for name, when in times(out).items() if before[name] != when} == {"scores/part-00003.parquet"}
     assert scores(out) == rows
-    with pytest.raises(RunError, match=r"synthetic-a\.tau: 1\.2 in the RUN, 1\.0 now"):
+    with pytest.raises(RunError, match=r"synthetic-a\.tau: 1\.2 in the RUN, 1\.0 now") as caught:
         tallymill.rescore(plain[1], out)
+    assert "tallymill rescore" not in caught.value.hint
     part = out / "scores" / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:100])
     assert tallymill.rescore(plain[1], out, taus={"synthetic-a": 1.2}).complete

@@ -1,5 +1,6 @@
 """The streamed table is, to the bit, what a sweep writes and what rows written one by one come to."""
 
+import io
 import json
 import math
 import shutil
@@ -7,10 +8,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import tallymill
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
+from tallymill.runners import console
 from tallymill.runners.run_folder import ensemble_of
 from tallymill.runners.score_table import COUNT_RANGES
 
@@ -196,7 +199,7 @@ def test_a_score_that_fails_names_the_item(out, swept, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def f(soft, hard, requested):\n    return 1 / (len(soft) - 3)\n")
     with pytest.raises(
-        UsageError, match=r"mine\.py, line 1: f raised ZeroDivisionError: division by zero for 'item-2'"
+        UsageError, match=r"mine\.py, line 1: for item 'item-2': f raised ZeroDivisionError: division by zero"
     ):
         tallymill.rescore(swept, out, score="mine.py:f", workers=2)
     assert not (tmp_path / "OUT").exists()
@@ -213,8 +216,9 @@ def test_another_score_is_another_run(swept, tmp_path):
     with pytest.raises(RunError, match=r'user_score\.name: "f" in the RUN, null now'):
         tallymill.rescore(swept, tmp_path / "OUT")
     file.write_text(file.read_text() + "\n")
-    with pytest.raises(RunError, match=r"user_score\.sha256"):
+    with pytest.raises(RunError, match=r"user_score\.sha256 \(what the score's file holds\): ") as caught:
         tallymill.rescore(swept, tmp_path / "OUT", score=f"{file}:f")
+    assert caught.value.hint == f"{file} or the options have changed since; choose another --out"
 
 
 def test_the_settings_of_a_sweep_are_those_of_the_table(tmp_path):
@@ -235,3 +239,22 @@ def test_a_schedule_that_fails_is_told_with_count_and_line(swept, tmp_path):
         tallymill.rescore(swept, schedule=f"{file}:f")
     with pytest.raises(UsageError, match=r"gives T\(51\) = 1\.02; .* \(.*mine\.py, line 7\)"):
         tallymill.rescore(swept, schedule=f"{file}:g")
+
+
+@pytest.mark.parametrize("systems", [20, 21, 45])
+def test_of_many_systems_the_first_are_shown(systems, tmp_path, monkeypatch):
+    manifest = tmp_path / "m.jsonl"
+    names = [f"system-{k:03d}" for k in range(systems)]
+    rows = [{"image": f"{k}.jpg", "targets": {"cat": 3}, "system": name} for k, name in enumerate(reversed(names))]
+    manifest.write_text("\n".join(map(json.dumps, rows)))
+    tallymill.sweep(manifest, tmp_path / "RUN", ensemble="synthetic", workers=0)
+    table = tallymill.rescore(tmp_path / "RUN")
+    assert [group.system for group in table.groups] == names
+    alone = [row["cw_nps"] for row in reversed(tallymill.load(tmp_path / "RUN").scores.to_pylist())]
+    assert [group.cw_nps for group in table.groups] == alone
+    text = io.StringIO()
+    monkeypatch.setattr(console, "out", Console(file=text, highlight=False, width=160))
+    console.show_score_table(table, written=False)
+    assert [name for name in names if name in text.getvalue()] == names[:20]
+    more = f"  and {systems - 20} more systems: --json lists all"
+    assert (more in text.getvalue().splitlines()) is (systems > 20)

@@ -205,6 +205,21 @@ def test_the_floor_is_compared_with_the_lowest_threshold_of_the_schedule():
         ScorePlan(("d",), (4.0,), "covered", (0.5,) * 99 + (0.3,)).require_floor(0.05)
 
 
+@pytest.mark.parametrize(
+    ("tau", "lowest", "hint"),
+    [
+        (1.0, 0.01, "raise T to at least 0.0500, or sweep again with a lower floor"),
+        (4.0, 0.3, "raise T to at least 0.3239, use a temperature nearer to 1, or sweep again with a lower floor"),
+    ],
+)
+def test_the_floor_of_what_is_recorded_cannot_be_lowered(tau, lowest, hint):
+    with pytest.raises(UsageError) as caught:
+        ScorePlan(("d",), (tau,), "covered", (lowest,) * 100).require_floor(0.05, recorded=True)
+    assert caught.value.hint == hint
+    least = float(hint.split(",")[0].rpartition(" ")[2])
+    ScorePlan(("d",), (tau,), "covered", (least,) * 100).require_floor(0.05, recorded=True)
+
+
 def test_the_schedule_is_equation_7():
     by_hand = [0.7 if n <= 3 else 0.3 if n >= 10 else 0.7 - 0.4 * (n - 3) / 7 for n in range(1, 101)]
     assert list(plan(1.0).schedule) == by_hand
@@ -222,8 +237,11 @@ def test_a_schedule_written_in_python_is_tabulated():
         (lambda n: 1.01 if n == 7 else 0.5, "T(7) = 1.01"),
         (lambda _: -0.1, "T(1) = -0.1"),
         (lambda _: float("nan"), "T(1) = nan"),
-        (lambda _: "half", "T(1): ValueError"),
-        (lambda _: None, "T(1): TypeError"),
+        (lambda _: "half", "T(1) = 'half'; a threshold must be a number"),
+        (lambda _: None, "T(1) = None; a threshold must be a number"),
+        (lambda _: [0.5] * 999, "T(1) = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...]"),
+        (lambda: 0.5, "<lambda>() must take one argument"),
+        (lambda _a, _b: 0.5, "<lambda>(_a, _b) must take one argument"),
         (lambda n: 1 / (n - 3), "T(1) = -0.5"),
         (lambda n: 1 / (3 - n) if n < 2 or n > 2 else 1, "T(3): ZeroDivisionError"),
     ],
@@ -232,6 +250,16 @@ def test_a_schedule_that_gives_no_threshold_is_named(schedule, named):
     with pytest.raises(UsageError) as caught:
         tabulate_schedule(schedule)
     assert named in caught.value.message
+    assert f"({__file__}, line {schedule.__code__.co_firstlineno})" in caught.value.message
+
+
+@pytest.mark.parametrize("schedule", [dict.fromkeys(range(1, 101), 0.5).get, lambda _, other=0.5: other, max])
+def test_a_schedule_may_be_any_callable_of_one_argument(schedule):
+    if schedule is max:  # takes one argument, and fails for a number: no line of the user's to name
+        with pytest.raises(UsageError, match=r"fails for T\(1\): TypeError: 'int' object is not iterable$"):
+            tabulate_schedule(schedule)
+    else:
+        assert tabulate_schedule(schedule) == (0.5,) * 100
 
 
 def test_an_empty_batch():

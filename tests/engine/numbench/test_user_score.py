@@ -68,7 +68,7 @@ def test_an_item_that_fails_is_told(line, reason, tmp_path):
         score(SOFT, HARD, REQUESTED, OFFSETS, np.array([False, False, True, True]))
     assert (caught.value.place, caught.value.reason) == (2, reason)
     error = score.failure("cat 7", caught.value)
-    assert error.message == f"{file}, line 3: f {reason} for 'cat 7'"
+    assert error.message == f"{file}, line 3: for item 'cat 7': f {reason}"
     assert "float('nan')" in error.hint
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_compile_is_told_with_its_line(body, line, reason, tmp_pat
 def test_another_number_of_arguments(function):
     with pytest.raises(UsageError, match="must take three arrays") as caught:
         UserScore(function)
-    assert "(soft, hard, requested)" in caught.value.hint
+    assert "(soft, hard, requested): soft counts, hard counts, counts requested" in caught.value.hint
 
 
 def test_what_is_no_function():
