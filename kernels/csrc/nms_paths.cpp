@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::int64_t few_vectors = 4;     // of scores that are sorted soonest by comparing all with all
 constexpr std::int64_t few_thousand = 2048;  // keys that insertion may finish after two digits
+constexpr std::int64_t few_moves = 32;       // a key that insertion may make
 constexpr int digit_bits = 7;
 
 // Smaller for a better box: a float's bits, taken as an integer, grow with it once the negative ones are turned over.
@@ -19,13 +20,17 @@ std::uint64_t sort_key(float score, std::uint32_t index) {
   return (std::uint64_t{~rising} << 32) | index;
 }
 
-void sort_by_insertion(std::uint64_t* keys, std::int64_t n) {
+// Gives up, and returns false, when that takes more than `moves`; equal scores are by rising index even then if they were.
+bool sort_by_insertion(std::uint64_t* keys, std::int64_t n, std::int64_t moves) {
   for (std::int64_t i = 1; i < n; ++i) {
     const std::uint64_t key = keys[i];
     std::int64_t j = i;
     for (; j > 0 && keys[j - 1] > key; --j) keys[j] = keys[j - 1];
     keys[j] = key;
+    moves -= i - j;
+    if (moves < 0) return false;
   }
+  return true;
 }
 
 bool is_sorted(const std::uint64_t* keys, std::int64_t n) {
@@ -90,12 +95,12 @@ const std::uint64_t* sort(std::int64_t n, const float* scores, const NmsScratch&
     most = score > most ? score : most;
   }
   // Two digits put nearly all keys of a segment in order, and insertion mends the rest. A long one gets all of its
-  // digits, because insertion might take the square of its length.
+  // digits, and so does one whose scores share their two: insertion would take the square of their number.
   const int width = least == most ? 0 : 32 - __builtin_clz(most - least);
   const int shift = n <= few_thousand && width > 2 * digit_bits ? width - 2 * digit_bits : 0;
   std::uint64_t* keys = sort_by_digits(s.keys, s.spare, n, least, shift, width);
-  sort_by_insertion(keys, n);
-  return keys;
+  if (shift == 0 || sort_by_insertion(keys, n, few_moves * n)) return keys;
+  return sort_by_digits(keys, keys == s.keys ? s.spare : s.keys, n, least, 0, width);
 }
 
 // Lays the boxes that take part out best first, and returns how many there are.

@@ -40,11 +40,16 @@ def select(impl: str, device: str = "cpu") -> str:
 def valid(boxes: NDArray[Any], scores: NDArray[Any]) -> NDArray[np.bool_]:
     """Tell which boxes may enter :func:`nms`: bool [N], true where x2 > x1, y2 > y1 and all is finite.
 
-    ``boxes`` float32 [N, 4] xyxy, ``scores`` float32 [N]. The others are to be dropped and counted by the caller.
+    ``boxes`` float32 [N, 4] xyxy, ``scores`` float32 [N], or [N, C], where one bad score makes the box bad. The others
+    are to be dropped and counted by the caller. The offsets of those that are left:
+    ``np.concatenate([[0], np.cumsum(usable)])[offsets]``.
     """
     boxes = arguments.array("boxes", boxes, np.float32, None, 4)
-    scores = arguments.array("scores", scores, np.float32, len(boxes))
-    return cpu.valid(boxes, scores)
+    if np.ndim(scores) == 2:
+        scores = arguments.array("scores", scores, np.float32, len(boxes), None)
+        finite: NDArray[np.bool_] = np.isfinite(scores).all(axis=1)
+        return cpu.valid(boxes, np.zeros(len(boxes), np.float32)) & finite
+    return cpu.valid(boxes, arguments.array("scores", scores, np.float32, len(boxes)))
 
 
 def nms(

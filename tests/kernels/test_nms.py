@@ -166,6 +166,24 @@ def test_areas_below_float32_suppress_nothing(impl: str) -> None:
 # cpu against the reference.
 
 
+@pytest.mark.parametrize("n", [300, 2047, 2048, 2049])
+@pytest.mark.parametrize("order", ["falling", "rising", "any", "tied"])
+def test_scores_that_share_their_first_digits(n: int, order: str) -> None:
+    rng = np.random.default_rng(n)
+    near = {
+        "falling": 0.5 - np.arange(n) * 6e-8,
+        "rising": 0.5 + np.arange(n) * 6e-8,
+        "any": 0.5 + rng.random(n) * 1e-6,
+        "tied": 0.5 + rng.integers(0, 3, n) * 1e-7,
+    }
+    scores = near[order].astype(np.float32)
+    scores[[n // 3, n // 2]] = 1e-3, 0.99
+    boxes = np.tile(f32([0, 0, 1, 1]), (n, 1)) + 2 * np.arange(n, dtype=np.float32)[:, None]  # apart: all stay
+    expected = np.lexsort((np.arange(n), -scores)).tolist()
+    for path in PATHS:
+        assert keep(boxes, scores, impl=path) == expected
+
+
 @pytest.mark.parametrize("n", [*range(1, 71), 127, 128, 129, 255, 256, 257, 300, 1001])
 @pytest.mark.parametrize("levels", [1, 4, 1 << 20])
 def test_segment_lengths_and_ties(n: int, levels: int) -> None:
@@ -405,6 +423,21 @@ def test_valid_refuses_scores(bad: float) -> None:
     boxes = f32([0, 0, 1, 1], [0, 0, 1, 1])
     assert valid(boxes, f32(bad, 0.5)).tolist() == [False, True]
     assert reference.valid(boxes, f32(bad, 0.5)).tolist() == [False, True]
+
+
+def test_valid_takes_the_scores_of_many_categories() -> None:
+    rng = np.random.default_rng(15)
+    boxes, scores, offsets = crowd(rng, 40), rng.random((40, 3)).astype(np.float32), np.array([0, 7, 7, 40], np.int64)
+    boxes[3, 2], scores[6, 0], scores[20, 2] = np.nan, np.inf, np.nan
+    usable = valid(boxes, scores)
+    assert np.flatnonzero(~usable).tolist() == [3, 6, 20]
+    np.testing.assert_array_equal(usable, reference.valid(boxes, scores))
+    left = np.concatenate([[0], np.cumsum(usable)])[offsets]
+    assert left.tolist() == [0, 5, 5, 37]
+    assert_all_equal(boxes[usable], scores[usable], left)
+    assert valid(boxes[:0], scores[:0]).shape == (0,)
+    with pytest.raises(ValueError, match=r"scores: wanted shape \[40, any\], got \[39, 3\]"):
+        valid(boxes, scores[1:])
 
 
 def test_valid_of_nothing() -> None:
