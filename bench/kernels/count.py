@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallymill.bench.pairs import aligned, in_turns
+from tallymill.bench.peers import library
 from tallymill.bench.workload import detections
-from tallymill.errors import TallymillError, UsageError
+from tallymill.errors import TallymillError
 from tallymill.kernels.count import accumulate, calibrate, reference, score, threshold
 
 IMAGES = 200_000
@@ -198,10 +199,7 @@ def _group_by(data: Stored, values: Any) -> NDArray[Any]:
 
 
 def _numba_loop() -> tuple[Any, Any]:
-    try:
-        from numba import njit
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"{missing.name} is not installed", hint="pip install tallymill[bench]") from missing
+    njit = library("numba").njit
 
     def hard_loop(confidence: Any, target: Any, item_offsets: Any, target_offsets: Any, hard: Any) -> None:
         for item in range(len(item_offsets) - 1):

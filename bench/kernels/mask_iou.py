@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.bench.pairs import aligned, in_turns
-from tallymill.errors import TallymillError, UsageError
+from tallymill.bench.peers import library
+from tallymill.errors import TallymillError
 from tallymill.kernels.mask_iou import Masks, mask_iou
 
 Bools = NDArray[np.bool_]
@@ -37,7 +38,7 @@ def run(rounds: int = 7) -> dict[str, Any]:
         TallymillError: a peer or our own result is wrong.
         UsageError: a peer is not installed.
     """
-    coco, torch = _libraries()
+    coco, torch = library("pycocotools.mask"), library("torch")
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -98,15 +99,6 @@ def _many(peers: Peers) -> Peers:
         return call_often
 
     return {name: calls(peer) for name, peer in peers.items()}
-
-
-def _libraries() -> tuple[Any, Any]:
-    try:
-        import torch
-        from pycocotools import mask as coco
-    except ModuleNotFoundError as missing:
-        raise UsageError(f"{missing.name} is not installed", hint="pip install tallymill[bench]") from missing
-    return coco, torch
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,7 @@ def run(rounds: int = 5) -> dict[str, Any]:
     like 1 - IoU of a crowd. Times in microseconds a problem, ratios to ours.
 
     Raises:
-        TallymillError: a peer or a path of ours finds another total.
+        TallymillError: a peer or a path of ours finds another total; all are checked before any is timed.
         UsageError: a peer is not installed.
     """
     boxes = [_pairing(rows, columns, rounds) for rows, columns in PAIRINGS]
@@ -59,20 +60,56 @@ def _cells(rows: list[dict[str, Any]], peers: list[str]) -> list[str]:
     return [f"{by_name[name]['time']:.1f} ({by_name[name]['ratio']:.1f})" if name in by_name else "-" for name in peers]
 
 
-def solvers(rows: int, columns: int) -> dict[str, Solve]:
+@dataclass(frozen=True, slots=True)
+class Solver:
+    """A function of a library, and how to read the pairs from its result: their rows and their columns, after their
+    problems where it solves several.
+    """
+
+    solve: Solve
+    pairs: Callable[[Any], Any]
+
+    def total(self, cost: Costs, solved: Costs | None = None) -> float:
+        """The sum of ``cost`` over the pairs found for ``solved``, by default the same."""
+        return float(cost[tuple(self.pairs(self.solve(cost if solved is None else solved)))].sum())
+
+
+def solvers(rows: int, columns: int) -> dict[str, Solver]:
     """Every way that the three libraries have to assign one float64 matrix."""
     scipy, lap, fork = library("scipy.optimize"), library("lap"), lapx()
     oblong = rows != columns
+    extended: dict[str, Any] = {"extend_cost": oblong, "return_cost": False}
     return {
-        "scipy": scipy.linear_sum_assignment,
-        "lap": lambda cost: lap.lapjv(cost, extend_cost=oblong, return_cost=False),
-        "lapx lapjv": lambda cost: fork.lapjv(cost, extend_cost=oblong, return_cost=False),
-        "lapx lapjvx": lambda cost: fork.lapjvx(cost, extend_cost=oblong, return_cost=False),
-        "lapx lapjvc": lambda cost: fork.lapjvc(cost, return_cost=False),
-        "lapx lapjvsa": lambda cost: fork.lapjvsa(cost, extend_cost=oblong, return_cost=False),
-        "lapx lapjvr": lambda cost: fork.lapjvr(cost, extend_cost=oblong, return_cost=False),
-        "lapx lapjvh": lambda cost: fork.lapjvh(cost, extend_cost=oblong, return_cost=False),
+        "scipy": Solver(scipy.linear_sum_assignment, _rows_and_columns),
+        "lap": Solver(partial(lap.lapjv, **extended), _column_of_each_row),
+        "lapx lapjv": Solver(partial(fork.lapjv, **extended), _column_of_each_row),
+        "lapx lapjvx": Solver(partial(fork.lapjvx, **extended), _rows_and_columns),
+        "lapx lapjvc": Solver(partial(fork.lapjvc, return_cost=False), _rows_and_columns),
+        "lapx lapjvsa": Solver(partial(fork.lapjvsa, **extended), np.transpose),  # a row and a column a pair
+        "lapx lapjvr": Solver(partial(fork.lapjvr, **extended), _rows_and_columns),
+        "lapx lapjvh": Solver(partial(fork.lapjvh, **extended), _rows_and_columns),
     }
+
+
+def batch_solver(rows: int, columns: int) -> Solver:
+    """The fastest batch function of lapx, for float64 matrices [problems, rows, columns]."""
+    settings: dict[str, Any] = {"extend_cost": rows != columns, "return_cost": False, "n_threads": 1}
+    return Solver(partial(lapx().lapjvr_batch, **settings), _of_all_problems)
+
+
+def _rows_and_columns(found: Any) -> Any:
+    return found
+
+
+def _column_of_each_row(found: Any) -> Any:
+    i = np.flatnonzero(found[0] >= 0)  # -1: none
+    return i, found[0][i]
+
+
+def _of_all_problems(found: Any) -> Any:
+    rows, columns = found
+    problem = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+    return problem, np.concatenate(rows), np.concatenate(columns)
 
 
 def crowds(problems: int, rows: int, columns: int, seed: int = 0) -> tuple[Boxes, Boxes]:
@@ -121,10 +158,11 @@ def _pairing(rows: int, columns: int, rounds: int) -> dict[str, Any]:
     ours = {path: partial(match, flat_a, of_a, flat_b, of_b, impl=path) for path in ("cpu", *paths.supported())}
     best = _agreeing({name: float(call().iou.astype(np.float64).sum()) for name, call in ours.items()})
     peers: dict[str, Callable[[], object]] = {f"ours ({path})": call for path, call in ours.items()}
-    for name, solve in solvers(rows, columns).items():
-        peers[name] = chain(solve)
     overlap = [coco.iou(x, y, no_crowds) for x, y in zip(*forms, strict=True)]
-    _agreeing({"ours": best, "scipy": sum(_total(iou, solvers(rows, columns)["scipy"](1 - iou)) for iou in overlap)})
+    libraries = solvers(rows, columns)
+    found = {name: sum(solver.total(iou, 1 - iou) for iou in overlap) for name, solver in libraries.items()}
+    _agreeing({"ours": best} | found)
+    peers |= {name: chain(solver.solve) for name, solver in libraries.items()}
     rows_of = in_turns(peers, rounds).rows(1e-6 * problems)
     return {"shape": [rows, columns], "problems": problems, "rows": rows_of}
 
@@ -134,15 +172,13 @@ def _square(rows: int, columns: int, kind: str, rounds: int) -> dict[str, Any]:
     cost = KINDS[kind](np.random.default_rng(rows * columns), (problems, rows, columns))
     ours = {path: partial(assign, cost, impl=path) for path in ("cpu", *paths.supported())}
     totals = {name: float(call().total.sum()) for name, call in ours.items()}
-    libraries = solvers(rows, columns)
-    totals["scipy"] = sum(_total(one, libraries["scipy"](one)) for one in cost)
-    _agreeing(totals)
+    libraries, batch = solvers(rows, columns), batch_solver(rows, columns)
+    totals |= {name: sum(solver.total(one) for one in cost) for name, solver in libraries.items()}
+    _agreeing(totals | {"lapx lapjvr_batch": batch.total(cost)})
     peers: dict[str, Callable[[], object]] = {f"ours ({path})": call for path, call in ours.items()}
     peers["ours, one a call"] = lambda: [assign(one) for one in cost]
-    for name, solve in libraries.items():
-        peers[name] = partial(_each, solve, cost)
-    batch = lapx().lapjvr_batch  # the fastest of its batch functions
-    peers["lapx lapjvr_batch"] = partial(batch, cost, extend_cost=rows != columns, return_cost=False, n_threads=1)
+    peers |= {name: partial(_each, solver.solve, cost) for name, solver in libraries.items()}
+    peers["lapx lapjvr_batch"] = partial(batch.solve, cost)
     rows_of = in_turns(peers, rounds).rows(1e-6 * problems)
     return {"shape": [rows, columns], "kind": kind, "problems": problems, "rows": rows_of}
 
@@ -155,10 +191,6 @@ def _corner_and_size(boxes: Boxes) -> NDArray[np.float64]:
     form = boxes.astype(np.float64)
     form[..., 2:] -= form[..., :2]
     return form
-
-
-def _total(cost: Costs, pairs: Any) -> float:
-    return float(cost[pairs[0], pairs[1]].sum())
 
 
 def _agreeing(totals: dict[str, float]) -> float:

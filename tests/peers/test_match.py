@@ -6,6 +6,7 @@ from pycocotools import mask as coco
 from scipy.optimize import linear_sum_assignment
 
 from tallymill.bench.kernels import match as bench
+from tallymill.errors import TallymillError
 from tallymill.kernels import paths
 from tallymill.kernels.match import assign, match
 
@@ -31,12 +32,14 @@ def test_every_library_finds_the_same_total(kind, rows, columns):
     costs = bench.KINDS[kind](np.random.default_rng(7), (5, rows, columns))
     for cost in costs:
         ours = assign(cost).total
-        for name, solve in bench.solvers(rows, columns).items():
-            found = solve(cost)
-            if name == "lapx lapjvsa":  # pairs
-                i, j = found.T
-            elif name in ("scipy", "lapx lapjvx", "lapx lapjvc", "lapx lapjvr", "lapx lapjvh"):  # rows and columns
-                i, j = found
-            else:  # each row's column, each column's row
-                i, j = np.arange(rows), found[0]
-            assert cost[i, j].sum() == pytest.approx(ours, rel=1e-6), name
+        for name, solver in bench.solvers(rows, columns).items():
+            assert solver.total(cost) == pytest.approx(ours, rel=1e-6), name
+    assert bench.batch_solver(rows, columns).total(costs) == pytest.approx(assign(costs).total.sum(), rel=1e-6)
+
+
+def test_another_total_is_not_timed(monkeypatch):
+    worse = bench.Solver(np.shape, lambda shape: (np.arange(shape[0]), np.arange(shape[0])))
+    monkeypatch.setattr(bench, "solvers", lambda *_: {"worse": worse})
+    monkeypatch.setattr(bench, "PAIRINGS", ((20, 20),))
+    with pytest.raises(TallymillError, match="worse finds a total of"):
+        bench.run(rounds=1)
