@@ -84,7 +84,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., None]:
     try:
         import numba
         from numba.core.errors import NumbaError
-    except ImportError:
+    except ModuleNotFoundError as exc:
+        if exc.name != "numba":
+            raise
         raise MissingExtraError.of("numba", "numba") from None
     if not inspect.isfunction(function):
         raise UsageError(f"the score {function!r} is not a Python function")

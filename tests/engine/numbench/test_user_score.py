@@ -116,7 +116,7 @@ def test_without_numba(monkeypatch):
 
     def without(name, *args, **kwargs):
         if name == "numba":
-            raise ImportError(name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
