@@ -132,7 +132,9 @@ def _typed(name: str, value: object, dtype: type[_Scalar], shape: tuple[int | No
     if value.shape != shape and not _fits(value.shape, shape):
         wanted = ", ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"{name}: wanted shape [{wanted}], got {list(value.shape)}")
-    return value
+    return (
+        value if type(value) is np.ndarray else value.view(np.ndarray)
+    )  # np.matrix stays two-dimensional whatever is asked
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:

@@ -32,7 +32,7 @@ def _console(stream: TextIO | None, *, stderr: bool) -> Console:
     """A pipe or file has no width to respect; lines there are for programs and must not be cut."""
     if stream is None:  # closed before we began, as some daemons do
         return Console(file=Path(os.devnull).open("w", encoding="utf-8"))
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 160)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=None if stream.isatty() else 160)
 
 
 out = _console(sys.stdout, stderr=False)

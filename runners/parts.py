@@ -59,6 +59,10 @@ class PartWriter:
         self._waiting, self._bytes = [], 0
 
 
+# What reading a damaged file can raise: names of columns that are not there, text that is none, lengths that do not fit.
+UNREADABLE = (OSError, pa.ArrowException, KeyError, ValueError)
+
+
 def _stamp_of(stamp: str, shard: Shard) -> bytes:
     """The stamp of a run with the shard's number, so that a part that was copied over another is seen."""
     return f"{stamp}/{shard.index}".encode()
@@ -67,19 +71,18 @@ def _stamp_of(stamp: str, shard: Shard) -> bytes:
 def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
     """The counts of a part file, or None unless it is whole, and is this shard's part of the run with ``stamp``."""
     try:
-        metadata = pq.read_metadata(str(path))
-    except (OSError, pa.ArrowInvalid):  # absent, or cut short by a copy that broke off
+        return _counts_in(pq.read_metadata(str(path)), stamp, shard)
+    except UNREADABLE:  # absent, or cut short by a copy that broke off
         return None
-    return _counts_in(metadata, stamp, shard)
 
 
 def open_part(path: Path, stamp: str, shard: Shard) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
     """The same with the file, opened for reading."""
     try:
         file = pq.ParquetFile(str(path))
-    except (OSError, pa.ArrowInvalid):
+        counts = _counts_in(file.metadata, stamp, shard)
+    except UNREADABLE:
         return None
-    counts = _counts_in(file.metadata, stamp, shard)
     return None if counts is None else (file, counts)
 
 
@@ -102,7 +105,7 @@ def naming_damage(path: Path) -> Iterator[None]:
     """What goes wrong with the file inside is a ``RunError`` that names it."""
     try:
         yield
-    except (OSError, pa.ArrowInvalid) as exc:
+    except UNREADABLE as exc:
         hint = "remove it and the scores file of the same name, and run the sweep again"
         raise RunError(f"{path} is damaged: {exc}", hint=hint) from None
 

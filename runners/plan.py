@@ -140,6 +140,8 @@ class ItemFile(AbstractContextManager["ItemFile"]):
         wanted = [CORE_COLUMNS.get_field_index(name) for name in columns]
         with self._naming_damage():
             self._reader = pa.ipc.open_file(self._file, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+            for name in columns:
+                self._reader.schema.field(name)  # a KeyError where it is called something else
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -155,12 +157,13 @@ class ItemFile(AbstractContextManager["ItemFile"]):
             start, stop = max(shard.start - first, 0), min(shard.stop - first, BLOCK_ROWS)
             with self._naming_damage():
                 rows = self._reader.get_batch(block)
+                rows.validate(full=True)  # a changed byte may send a reader anywhere
             yield rows.slice(start, stop - start)
 
     @contextmanager
     def _naming_damage(self) -> Iterator[None]:
         try:
             yield
-        except (pa.ArrowException, OSError) as exc:
+        except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
             self._file.close()
             raise RunError(f"{self._path} is damaged: {exc}", hint="the sweep, run again, writes it anew") from None

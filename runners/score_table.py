@@ -23,7 +23,7 @@ from tallymill.engine.exact_sum import exact_sums, rounded
 from tallymill.engine.numbench.scores import MAX_COUNT, ScorePlan, count_targets, scores_of
 from tallymill.engine.numbench.user_score import FailedItemError, UserScore
 from tallymill.engine.proposals import ERROR, CountedBoxes
-from tallymill.errors import RunError
+from tallymill.errors import RunError, UsageError
 from tallymill.runners.parts import naming_damage, open_part
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run
@@ -110,7 +110,10 @@ class _Scored:
 
 def _score(part: _Part, systems: NDArray[np.int64], plan: ScorePlan, user: UserScore | None) -> _Scored:
     requested, offsets = part.found[0].requested, part.found[0].target_offsets
-    counts = count_targets(requested, offsets, part.found, plan)
+    try:
+        counts = count_targets(requested, offsets, part.found, plan)
+    except ValueError as exc:  # a confidence or a target that no sweep writes
+        raise RunError(f"the proposals of one part are damaged: {exc}", hint="run the sweep again") from None
     result = scores_of(counts, requested, offsets)
     uncovered = _any(counts.covering == 0, offsets) & ~part.error
     scored = ~part.error & ~uncovered
@@ -173,10 +176,12 @@ class _Reader:
             some_failed = count.get("failed", 1) > 0
             with naming_damage(path), file:
                 table = file.read([*self._columns, *(["status"] if some_failed else [])], use_threads=False)
-            if some_failed:
-                error |= np.asarray(pc.equal(table["status"], ERROR).combine_chunks().to_numpy(zero_copy_only=False))
-                table = table.drop_columns("status")
-            found.append(CountedBoxes.from_arrow(table))
+                if some_failed:
+                    error |= np.asarray(
+                        pc.equal(table["status"], ERROR).combine_chunks().to_numpy(zero_copy_only=False)
+                    )
+                    table = table.drop_columns("status")
+                found.append(CountedBoxes.from_arrow(table))
             counts.append(count)
         return _Part(found, error, counts)
 
@@ -201,7 +206,9 @@ class _Reader:
         if part is None:
             raise self._source.lacking(name, shard)
         with naming_damage(path), part[0] as file:
-            return file.read(columns, use_threads=False)
+            table = file.read(columns, use_threads=False)
+            table.validate(full=True)
+            return table
 
 
 class _Items:
@@ -309,7 +316,10 @@ class _Totals:
 
 
 def _mean(total: int, number: int) -> float | None:
-    return rounded(total) / number if number else None
+    try:
+        return rounded(total) / number if number else None
+    except OverflowError:
+        raise UsageError("the scores add up to more than a float64 can be", hint="scale them down") from None
 
 
 def _padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:

@@ -24,8 +24,8 @@ class Masks:
     touches follow one another row by row from ``start`` int64 [K] on. ``area`` int64 [K] in pixels. ``box`` int32
     [K, 4]: x1, y1, x2, y2 in pixels, the ends excluded, as tight as can be; zeros for an empty mask. ``height`` and
     ``width`` of the image in pixels. The arrays are read-only. ``masks[index]``, with what indexes a NumPy array of
-    one dimension, is a set of masks that shares the words. What masks are made from must not be changed by other
-    threads meanwhile.
+    one dimension, is a set of masks that shares the words. Not checked is that words hold no bit outside a box, and as
+    many as ``area`` says. What masks are made from must not be changed by other threads meanwhile.
     """
 
     words: NDArray[np.uint64]
@@ -43,6 +43,11 @@ class Masks:
         words = arguments.array("words", self.words, np.uint64, None)
         area = arguments.array("area", self.area, np.int64, len(start)).copy()
         box = arguments.array("box", self.box, np.int32, len(start), 4).copy()
+        extent = box.astype(np.int64)
+        most = (extent[:, 2] - extent[:, 0]) * (extent[:, 3] - extent[:, 1])
+        if ((area < 0) | (area > most)).any():
+            at = int(((area < 0) | (area > most)).argmax())
+            raise ValueError(f"area: {area[at]} pixels cannot be mask {at}'s, whose box is {box[at].tolist()}")
         at = cpu.misplaced(box, start, len(words), self.height, self.width)
         if at >= 0:
             raise ValueError(
@@ -53,6 +58,10 @@ class Masks:
             view = value.view()
             view.flags.writeable = False
             object.__setattr__(self, name, view)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and what comes out of a pickle are checked, and read-only, as well."""
+        return Masks, (self.words, self.start, self.area, self.box, self.height, self.width)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -68,7 +77,8 @@ class Masks:
             arrays = arrays.view(np.uint8)
         arrays = arguments.array("arrays", arrays, np.uint8, None, None, None)
         _check_size(*arrays.shape[1:])
-        box = cpu.measure_arrays(arrays)
+        # Nothing to look through where an image has no pixels, however long its other side is.
+        box = cpu.measure_arrays(arrays) if arrays.size else np.zeros((len(arrays), 4), np.int32)
         start, words = cpu.lay_out(box)
         return cls(words, start, cpu.pack_arrays(arrays, box, start, words), box, *arrays.shape[1:])
 

@@ -163,6 +163,8 @@ def _sizes(rows: NDArray[Any], columns: NDArray[Any]) -> tuple[NDArray[np.int64]
     for name, sizes in (("rows", rows), ("columns", columns)):
         if (sizes < 0).any():
             raise ValueError(f"{name}: wanted sizes of at least 0, got {sizes.min()} at {int(sizes.argmin())}")
+        if sizes.size and int(sizes.max()) > 2**31 - 1:
+            raise ValueError(f"{name}: wanted sizes below 2^31, got {sizes.max()} at {int(sizes.argmax())}")
     return rows, columns
 
 

@@ -77,7 +77,7 @@ def soft_nms(
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             for column in scores[start:stop].T:
-                score = column.copy()
+                score = column + np.float32(0)  # -0 becomes 0
                 left = np.flatnonzero(score >= np.float32(min_score))
                 while len(left):
                     best = left[np.argmax(score[left])]  # the first of equal ones

@@ -60,3 +60,14 @@ def test_a_fraction_keeps_its_ends():
     for value in (-1e-9, 1.0000001, np.nan, np.inf):
         with pytest.raises(ValueError, match="x: wanted a number in"):
             arguments.fraction("x", value)
+
+
+def test_a_matrix_is_taken_as_an_array():
+    assert assign(np.eye(3).view(np.matrix)).total == 0.0
+    assert nms(BOXES.view(np.matrix), SCORES, ENDS).indices.tolist() == [0]
+
+
+def test_sizes_that_overflow_are_named():
+    huge = np.array([2**62, 2**62])
+    with pytest.raises(ValueError, match=r"rows: wanted sizes below 2\^31, got 4611686018427387904 at 0"):
+        assign(np.empty(0), rows=huge, columns=np.zeros(2, np.int64))

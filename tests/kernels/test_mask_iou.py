@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from typing import Any
 
 import numpy as np
@@ -486,3 +488,22 @@ def test_what_masks_were_made_from_can_change_without_harm():
     masks = Masks(made.words, start, area, box, 9, 9)
     start[:], area[:], box[:] = 10**12, -1, 10**6
     np.testing.assert_array_equal(mask_iou(masks, made), np.ones((2, 2)))
+
+
+def test_copies_are_read_only_too():
+    masks = Masks.from_arrays(np.ones((2, 9, 9), np.bool_))
+    for other in (pickle.loads(pickle.dumps(masks)), copy.deepcopy(masks)):
+        assert not any(getattr(other, name).flags.writeable for name in ("words", "start", "area", "box"))
+        np.testing.assert_array_equal(mask_iou(other, masks), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("area", [-1, 82])
+def test_an_area_that_does_not_fit_its_box_is_refused(area):
+    made = Masks.from_arrays(np.ones((1, 9, 9), np.bool_))
+    with pytest.raises(ValueError, match=f"area: {area} pixels cannot be mask 0's"):
+        Masks(made.words, made.start, np.array([area]), made.box, 9, 9)
+
+
+def test_images_without_pixels_take_no_time():
+    masks = Masks.from_arrays(np.empty((1000, 0, 2**30), np.bool_))
+    assert (len(masks), masks.area.sum()) == (1000, 0)

@@ -258,3 +258,14 @@ def test_of_many_systems_the_first_are_shown(systems, tmp_path, monkeypatch):
     assert [name for name in names if name in text.getvalue()] == names[:20]
     more = f"  and {systems - 20} more systems: --json lists all"
     assert (more in text.getvalue().splitlines()) is (systems > 20)
+
+
+def test_items_whose_text_is_none_are_damage(swept, tmp_path):
+    """A reader that trusts such a file may crash."""
+    run = shutil.copytree(swept, tmp_path / "RUN")
+    file = run / "items.arrow"
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"leftright", b"left\xffight"))
+    assert file.read_bytes() != whole
+    with pytest.raises(RunError, match=r"items\.arrow is damaged"):
+        tallymill.rescore(run)
