@@ -59,7 +59,7 @@ class PartWriter:
         self._waiting, self._bytes = [], 0
 
 
-# What reading a damaged file can raise: names of columns that are not there, text that is none, lengths that do not fit.
+# What reading a damaged file can raise: names of columns that are gone, text that is none, lengths that do not fit.
 UNREADABLE = (OSError, pa.ArrowException, KeyError, ValueError)
 
 
