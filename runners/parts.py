@@ -110,6 +110,16 @@ def naming_damage(path: Path) -> Iterator[None]:
         raise RunError(f"{path} is damaged: {exc}", hint=hint) from None
 
 
+@contextmanager
+def naming_values(run: Path, shard: Shard) -> Iterator[None]:
+    """A value among a shard's proposals that no sweep writes is a ``RunError`` that names the part."""
+    try:
+        yield
+    except ValueError as exc:
+        hint = "remove it and the scores file of the same name, and run the sweep again"
+        raise RunError(f"{run}: the proposals of {shard.part} are damaged: {exc}", hint=hint) from None
+
+
 @functools.lru_cache(maxsize=32)
 def _leaf_names(schema: pa.Schema) -> list[str]:
     """Dotted names of the leaf columns as Parquet knows them."""

@@ -18,6 +18,7 @@ from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.files import appearing, remove_leftovers, write_json
 from tallymill.runners.local import require_workers
+from tallymill.runners.parts import naming_values
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of, versions
@@ -190,9 +191,11 @@ def _rescore_shard(source: Run, shard: Shard, plan: ScorePlan, user: UserScore |
     with appearing(sink.scores_path(shard)) as path:
         scores = ScoresPart(path, sink.stamps.scores, shard)
         for batch in source.items(shard, found[0]):
-            proposals = [Proposals.from_arrow(table.slice(scores.rows, len(batch))) for table in found]
             try:
-                scores.write(score_batch(batch, proposals, plan, user))
+                with naming_values(source.path, shard):
+                    proposals = [Proposals.from_arrow(table.slice(scores.rows, len(batch))) for table in found]
+                    scored = score_batch(batch, proposals, plan, user)
+                scores.write(scored)
             except FailedItemError as exc:
                 assert user is not None
                 raise user.failure(batch.rows.column("item_id")[exc.place].as_py(), exc) from exc

@@ -24,7 +24,7 @@ from tallymill.engine.numbench.scores import MAX_COUNT, ScorePlan, count_targets
 from tallymill.engine.numbench.user_score import FailedItemError, UserScore
 from tallymill.engine.proposals import ERROR, CountedBoxes
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.parts import naming_damage, open_part
+from tallymill.runners.parts import naming_damage, naming_values, open_part
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import stamps_of
@@ -73,7 +73,9 @@ def score_table(source: Run, plan: ScorePlan, user: UserScore | None = None, *, 
     with closing(_Items(source)) as items, ThreadPoolExecutor(max(workers, 1)) as pool:
 
         def work(shard: Shard, systems: NDArray[np.int64]) -> _Scored:
-            return _score(columns.read(shard), systems, plan, user)
+            part = columns.read(shard)
+            with naming_values(source.path, shard):
+                return _score(part, systems, plan, user)
 
         jobs = ((shard, partial(work, shard, items.systems(shard))) for shard in source.shards)
         for shard, scored in _in_order(pool, jobs, ahead=2 * max(workers, 1)):
@@ -110,10 +112,7 @@ class _Scored:
 
 def _score(part: _Part, systems: NDArray[np.int64], plan: ScorePlan, user: UserScore | None) -> _Scored:
     requested, offsets = part.found[0].requested, part.found[0].target_offsets
-    try:
-        counts = count_targets(requested, offsets, part.found, plan)
-    except ValueError as exc:  # a confidence or a target that no sweep writes
-        raise RunError(f"the proposals of one part are damaged: {exc}", hint="run the sweep again") from None
+    counts = count_targets(requested, offsets, part.found, plan)
     result = scores_of(counts, requested, offsets)
     uncovered = _any(counts.covering == 0, offsets) & ~part.error
     scored = ~part.error & ~uncovered

@@ -80,8 +80,6 @@ struct F64 {
 };
 inline F64 operator+(F64 a, F64 b) { return {_mm512_add_pd(a.v, b.v)}; }
 inline F64 operator-(F64 a, F64 b) { return {_mm512_sub_pd(a.v, b.v)}; }
-inline F64 operator*(F64 a, F64 b) { return {_mm512_mul_pd(a.v, b.v)}; }
-inline F64 operator/(F64 a, F64 b) { return {_mm512_div_pd(a.v, b.v)}; }
 inline F64 min(F64 a, F64 b) { return {_mm512_min_pd(a.v, b.v)}; }
 inline F64 max(F64 a, F64 b) { return {_mm512_max_pd(a.v, b.v)}; }
 inline Mask64 operator>(F64 a, F64 b) { return {_mm512_cmp_pd_mask(a.v, b.v, _CMP_GT_OQ)}; }
@@ -95,7 +93,6 @@ struct I32 {
   __m512i v;
 
   static I32 all(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
-  static I32 iota() { return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}; }
   static I32 load(const std::int32_t* from) { return {_mm512_loadu_si512(from)}; }
   void store(std::int32_t* to) const { _mm512_storeu_si512(to, v); }
 };
@@ -108,11 +105,9 @@ struct I64 {
   __m512i v;
 
   static I64 all(std::int64_t x) { return {_mm512_set1_epi64(x)}; }
-  static I64 iota() { return {_mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)}; }
   static I64 load(const std::int64_t* from) { return {_mm512_loadu_si512(from)}; }
   void store(std::int64_t* to) const { _mm512_storeu_si512(to, v); }
 };
-inline I64 operator+(I64 a, I64 b) { return {_mm512_add_epi64(a.v, b.v)}; }
 inline I64 where(Mask64 m, I64 a, I64 b) { return {_mm512_mask_mov_epi64(b.v, m.v, a.v)}; }
 
 inline float reduce_min(F32 a) { return _mm512_reduce_min_ps(a.v); }
@@ -197,8 +192,6 @@ struct F64 {
 };
 inline F64 operator+(F64 a, F64 b) { return {_mm256_add_pd(a.v, b.v)}; }
 inline F64 operator-(F64 a, F64 b) { return {_mm256_sub_pd(a.v, b.v)}; }
-inline F64 operator*(F64 a, F64 b) { return {_mm256_mul_pd(a.v, b.v)}; }
-inline F64 operator/(F64 a, F64 b) { return {_mm256_div_pd(a.v, b.v)}; }
 inline F64 min(F64 a, F64 b) { return {_mm256_min_pd(a.v, b.v)}; }
 inline F64 max(F64 a, F64 b) { return {_mm256_max_pd(a.v, b.v)}; }
 inline Mask64 operator>(F64 a, F64 b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_GT_OQ)}; }
@@ -212,7 +205,6 @@ struct I32 {
   __m256i v;
 
   static I32 all(std::int32_t x) { return {_mm256_set1_epi32(x)}; }
-  static I32 iota() { return {_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)}; }
   static I32 load(const std::int32_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(from))}; }
   void store(std::int32_t* to) const { _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), v); }
 };
@@ -225,11 +217,9 @@ struct I64 {
   __m256i v;
 
   static I64 all(std::int64_t x) { return {_mm256_set1_epi64x(x)}; }
-  static I64 iota() { return {_mm256_setr_epi64x(0, 1, 2, 3)}; }
   static I64 load(const std::int64_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(from))}; }
   void store(std::int64_t* to) const { _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), v); }
 };
-inline I64 operator+(I64 a, I64 b) { return {_mm256_add_epi64(a.v, b.v)}; }
 inline I64 where(Mask64 m, I64 a, I64 b) { return {_mm256_blendv_epi8(b.v, a.v, _mm256_castpd_si256(m.v))}; }
 
 inline float reduce_min(F32 a) {
@@ -339,8 +329,6 @@ struct F64 {
 };
 inline F64 operator+(F64 a, F64 b) { return {a.v + b.v}; }
 inline F64 operator-(F64 a, F64 b) { return {a.v - b.v}; }
-inline F64 operator*(F64 a, F64 b) { return {a.v * b.v}; }
-inline F64 operator/(F64 a, F64 b) { return {a.v / b.v}; }
 inline Mask64 operator>(F64 a, F64 b) { return {a.v > b.v}; }
 inline Mask64 operator<(F64 a, F64 b) { return {a.v < b.v}; }
 inline Mask64 operator>=(F64 a, F64 b) { return {a.v >= b.v}; }
@@ -354,7 +342,6 @@ struct I32 {
   Mask32::Lanes v;
 
   static I32 all(std::int32_t x) { return {Mask32::Lanes{x, x, x, x}}; }
-  static I32 iota() { return {Mask32::Lanes{0, 1, 2, 3}}; }
   static I32 load(const std::int32_t* from) { return {Mask32::Lanes{from[0], from[1], from[2], from[3]}}; }
   void store(std::int32_t* to) const { __builtin_memcpy(to, &v, sizeof v); }
 };
@@ -367,11 +354,9 @@ struct I64 {
   Mask64::Lanes v;
 
   static I64 all(std::int64_t x) { return {Mask64::Lanes{x, x}}; }
-  static I64 iota() { return {Mask64::Lanes{0, 1}}; }
   static I64 load(const std::int64_t* from) { return {Mask64::Lanes{from[0], from[1]}}; }
   void store(std::int64_t* to) const { __builtin_memcpy(to, &v, sizeof v); }
 };
-inline I64 operator+(I64 a, I64 b) { return {a.v + b.v}; }
 inline I64 where(Mask64 m, I64 a, I64 b) { return {m.v ? a.v : b.v}; }
 
 inline float reduce_min(F32 a) {

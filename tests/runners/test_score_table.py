@@ -7,6 +7,8 @@ import shutil
 from dataclasses import asdict, replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -269,3 +271,17 @@ def test_items_whose_text_is_none_are_damage(swept, tmp_path):
     assert file.read_bytes() != whole
     with pytest.raises(RunError, match=r"items\.arrow is damaged"):
         tallymill.rescore(run)
+
+
+@pytest.mark.parametrize("out", [None, "OUT"])
+def test_a_confidence_that_is_none_names_the_part(swept, tmp_path, out):
+    run = shutil.copytree(swept, tmp_path / "RUN")
+    part = sorted((run / "proposals").glob("*/part-00001.parquet"))[0]
+    table = pq.read_table(part)
+    lists = table["confidence"].combine_chunks()
+    wrong = pa.ListArray.from_arrays(lists.offsets, pa.array(np.full(len(lists.flatten()), 1.5, np.float32)))
+    at = table.schema.get_field_index("confidence")
+    stamps = {key: value for key, value in pq.read_metadata(part).metadata.items() if key != b"ARROW:schema"}
+    pq.write_table(table.set_column(at, table.schema.field(at), wrong).replace_schema_metadata(stamps), part)
+    with pytest.raises(RunError, match=r"proposals of part-00001\.parquet are damaged: confidence: wanted values in"):
+        tallymill.rescore(run, out and tmp_path / out)
