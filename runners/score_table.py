@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallymill.engine.exact_sum import exact_sums, rounded
+from tallymill.engine.numbench.factors import COUNT_RANGES
 from tallymill.engine.numbench.scores import MAX_COUNT, ScorePlan, count_targets, scores_of
 from tallymill.engine.numbench.user_score import FailedItemError, UserScore
 from tallymill.engine.proposals import ERROR, CountedBoxes
@@ -30,7 +31,6 @@ from tallymill.runners.run import Run
 from tallymill.runners.run_folder import stamps_of
 from tallymill.runners.summary import Reasons, Summary, commonest
 
-COUNT_RANGES = ("1-25", "26-50", "51-75", "76-100")
 RANGES = len(COUNT_RANGES)
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 import tallymill
+from tallymill.engine.numbench.factors import COUNT_RANGES
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError, UsageError
 from tallymill.runners import console
 from tallymill.runners.run_folder import ensemble_of
-from tallymill.runners.score_table import COUNT_RANGES
 
 ITEMS = 150
 

@@ -1,0 +1,37 @@
+"""The factors of NumBench by which scores are told apart (paper, Table 2), and the words they are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+COUNT_RANGES = ("1-25", "26-50", "51-75", "76-100")
+# Human agreement and detector-human correlation weaken above 50: results there are stress tests (Table 5).
+STRESS_RANGES = frozenset({"51-75", "76-100"})
+COMPOSITIONS = ("single", "double")
+FREE = "free"
+GUIDED = ("grid", "scene", "random")
+LAYOUTS = (FREE, *GUIDED)
+APPEARANCES = ("clean", "modified")
+# In the order of the paper's text, which prompts keep.
+MODIFIERS = ("blurry", "deformed", "low quality", "overlapping", "merged", "partial", "cropped", "artifacts")
+EVIDENCE_MODIFIERS = frozenset({"overlapping", "merged", "partial", "cropped"})
+QUALITY, EVIDENCE, MIXED = MODIFIER_GROUPS = ("quality", "evidence", "mixed")
+LEAST_COUNT, GREATEST_COUNT = 1, 100
+
+# How an image with several counts gets one range: by its largest, by their mean rounded up, or each target by its own
+# (for analysis only).
+RangeBy = Literal["max", "mean", "per-target"]
+
+
+def count_range(count: int) -> str:
+    """The range that a count of 1 to 100 lies in."""
+    if not LEAST_COUNT <= count <= GREATEST_COUNT:
+        raise ValueError(f"count {count} lies outside {LEAST_COUNT}..{GREATEST_COUNT}")
+    return COUNT_RANGES[(count - 1) // 25]
+
+
+def modifier_group(modifiers: Iterable[str]) -> str:
+    """Whether terms change visual quality, the evidence for instances, or both."""
+    kinds = {modifier in EVIDENCE_MODIFIERS for modifier in modifiers}
+    return MIXED if len(kinds) == 2 else EVIDENCE if True in kinds else QUALITY
