@@ -5,11 +5,12 @@ SHELL := /bin/bash
 SOURCES := pyproject.toml setup.py constraints.txt CMakeLists.txt $(wildcard kernels/csrc/*)
 export PYTHON
 
-.PHONY: help demo test lint venv bench test-kernels sanitize clean
+.PHONY: help demo test test-report lint venv bench test-kernels sanitize clean
 
 help:
 	@echo "make demo   a small labelled sweep over real photographs: table, pictures, RUN folder (in ./demo)"
 	@echo "make test   the tests, with the coverage figure"
+	@echo "make test-report   the report in a real browser (needs Debian's chromium, or another on the PATH)"
 	@echo "make lint   ruff (lint and format) and mypy"
 	@echo "make bench  every kernel beside every peer, as a table of ratios (sets up .venv-bench, 7 GB)"
 	@echo "make test-kernels   the kernels against their peers, Triton in the interpreter and compiled ahead of time"
@@ -22,6 +23,10 @@ demo:
 
 test: .venv/.for-test
 	.venv/bin/python -m pytest --cov=tallymill --cov-report=term:skip-covered
+
+test-report: .venv/.for-test
+	@.ci/browser
+	.venv/bin/python -m pytest tests/browser
 
 lint: .venv/.for-test
 	.venv/bin/ruff check .
