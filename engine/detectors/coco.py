@@ -29,6 +29,7 @@ COCO_SYNONYMS: dict[str, str] = {
     "rucksack": "backpack",
     "necktie": "tie",
     "ski": "skis",
+    "head of broccoli": "broccoli",
     "doughnut": "donut",
     "hotdog": "hot dog",
     "sofa": "couch",

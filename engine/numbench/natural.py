@@ -6,6 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
+from tallymill.engine.numbench.vocabulary.categories import load_vocabulary
 from tallymill.errors import ManifestError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ _COLLECTIVES = _words(
 # What is called a pair although it is one thing.
 _ONE_PAIR = _words(
     "binoculars clippers eyeglasses forceps glasses goggles headphones jeans leggings overalls pajamas "
-    "pants pliers pyjamas scissors shears shorts spectacles sunglasses tights tongs trousers tweezers"
+    "pants pliers pyjamas scissors shears shorts spectacles sunglasses tights tongs trousers trunks tweezers"
 )
 
 # Plural and singular where inflect has another opinion or none.
@@ -140,6 +141,8 @@ def _target(part: str) -> tuple[str, int]:
     if not words:
         raise _UnreadableError("a target is missing")
     count, rest = _count(words)
+    if (known := _category(rest, count)) and 1 <= count <= GREATEST:
+        return known, count
     noun, count = _unpair(rest, count)
     if not noun:
         raise _UnreadableError(f"{part!r} names nothing to count")
@@ -158,6 +161,15 @@ def _target(part: str) -> tuple[str, int]:
     if one is None:
         raise _UnreadableError(f"{name!r} is not a plural that is known")
     return one, count
+
+
+def _category(words: list[str], count: int) -> str | None:
+    """The category of the vocabulary that these words are, in the number that goes with the count; None for others."""
+    name = " ".join(words).replace("+and", "and")
+    vocabulary = load_vocabulary()
+    if count == 1:
+        return name if name in vocabulary else None
+    return vocabulary.singular(name)
 
 
 def _count(words: list[str]) -> tuple[int, list[str]]:
@@ -227,7 +239,12 @@ def _engine() -> inflect.engine:
 
 @lru_cache(maxsize=65_536)
 def singular(name: str) -> str | None:
-    """The singular of a plural name, its head noun being the last word before "of"; None when it is not a plural."""
+    """The singular of a plural name, its head noun being the last word before "of"; None when it is not a plural.
+
+    What the vocabulary knows is taken from there: its plurals have been looked at one by one.
+    """
+    if known := load_vocabulary().singular(name):
+        return known
     if name in ("fish and chips", "shrimp and grits"):
         return name
     head, of, rest = name.partition(" of ")
