@@ -200,9 +200,10 @@ class VisiblePoint:
 class CollisionFit:
     """A = M/q of equation 3 fitted to the visible (hard) counts of one layout.
 
-    ``capacity`` None: infinite (visible >= requested on average) or no data; ``verdict`` is "fitted", "infinite" or
-    "no data". ``coordination`` is lambda = 1 - A_free / A_layout, "if M were equal"; None for free, or where it makes
-    no sense. ``rmse`` in objects, weighted by images.
+    ``verdict`` is "fitted"; "least" (capacity 1, the smallest that there is: no more than one object is visible);
+    "infinite" (visible >= requested on average) or "no data" (no image that asks for two or more), which have
+    ``capacity`` None. ``coordination`` is lambda = 1 - A_free / A_layout, "if M were equal"; None for free, and where
+    no lambda in 0..1 does it: free is infinite, or the layout has less. ``rmse`` in objects, weighted by images.
     """
 
     system: str
