@@ -1,0 +1,228 @@
+"""The report as one self-contained HTML page: everything inline, nothing fetched, every text escaped.
+
+The page's security policy forbids whatever is not inline, and of scripts all but ours (by its digest), so that no text
+of a manifest could run even if it were not escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Loss, SystemRow
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
+from tallymill.engine.report import text
+from tallymill.engine.report.gallery import Gallery
+from tallymill.engine.report.gallery_view import colour, dash, filters, ordered, shown_cards
+from tallymill.errors import MissingExtraError
+
+# Rows of one table; the files of an analysis have them all.
+MOST_ROWS = 500
+
+FIGURES = ("curve", "layout", "appearance", "sensitivity", "detectors", "families", "collision", "reliability")
+TEMPLATES = Path(__file__).parent / "templates"
+CONTENTS = (
+    ("scores", "Scores"),
+    ("curve", "Curve"),
+    ("factors", "Factors"),
+    ("detectors", "Detectors"),
+    ("errors", "Errors"),
+    ("failed", "Failed images"),
+    ("validity", "Validity"),
+    ("gallery", "Images"),
+    ("run", "What was run"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A RUN as it is told on the page: where it lies, its ``run.json``, and what of that is listed."""
+
+    path: str
+    record: Mapping[str, Any]
+    facts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What goes into a report. ``figures`` are SVG elements by a name of ``FIGURES``; an absent one leaves no gap."""
+
+    title: str
+    version: str
+    analysis: Analysis
+    runs: Sequence[RunRecord]
+    gallery: Gallery = field(default_factory=Gallery)
+    figures: Mapping[str, str] = field(default_factory=dict)
+    calibration: Any = None
+    agreement: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineRow:
+    """One system's cells in the order of the columns, None where it has no images of that range."""
+
+    system: str
+    cells: list[Cell | None]
+    loss: Loss | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadlineBlock:
+    """The scores of one composition: ``ranges`` are (name, whether it is a stress test)."""
+
+    title: str
+    ranges: list[tuple[str, bool]]
+    rows: list[HeadlineRow]
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Raises ``MissingExtraError`` without jinja2."""
+    environment = _environment()
+    script = _script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    html: str = environment.get_template("report.html").render(
+        page=page,
+        figures={name: page.figures.get(name, "") for name in FIGURES},
+        title=page.title,
+        analysis=page.analysis,
+        totals=_totals(page.analysis),
+        tiles=_tiles(page.analysis),
+        notes=page.analysis.notes,
+        headline=headline(page.analysis),
+        singles=_singles(page.analysis),
+        any_stress=any(cell.stress_test for cell in page.analysis.cells),
+        bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
+        contents=CONTENTS,
+        limit=MOST_ROWS,
+        gallery=page.gallery,
+        cards=shown_cards(page.gallery),
+        filters=filters(page.gallery),
+        many_targets=any(len(card.asked) > 1 for card in page.gallery.cards),
+        gallery_empty="No images were asked for." if page.analysis.systems else "There are no images.",
+        script=script,
+        script_hash=f"sha256-{digest}",
+        colour=colour,
+        dash=dash,
+    )
+    return html
+
+
+def headline(analysis: Analysis) -> list[HeadlineBlock]:
+    """Table 4 by composition: a block a composition (all of them first), a row a system, a column a range."""
+    cells = {(c.system, c.composition, c.count_range): c for c in [*analysis.overall, *analysis.cells]}
+    losses = {(row.system, row.composition): row for row in analysis.losses}
+    systems = [row.system for row in analysis.systems]
+    ranges = ordered({key[2] for key in cells}, [ALL, *COUNT_RANGES])
+    compositions = ordered({key[1] for key in cells}, [ALL, *COMPOSITIONS])
+    if len(compositions) == 2 and ALL in compositions:  # one composition only: its block would say the same again
+        compositions.remove(ALL)
+    return [
+        HeadlineBlock(
+            title="All compositions" if composition == ALL else _composition(composition),
+            ranges=[(name, name in STRESS_RANGES) for name in ranges],
+            rows=[
+                HeadlineRow(
+                    system,
+                    [_cell(cells, system, composition, name) for name in ranges],
+                    losses.get((system, composition)),
+                )
+                for system in systems
+            ],
+        )
+        for composition in compositions
+    ]
+
+
+def _cell(cells: Mapping[tuple[str, str, str], Cell], system: str, composition: str, count_range: str) -> Cell | None:
+    return cells.get((system, composition, count_range))
+
+
+def _composition(name: str) -> str:
+    return {"single": "One category", "double": "Two categories"}.get(name, text.shown(name, 60))
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    systems: int
+    items: int
+    scored: int
+    error: int
+    uncovered: int
+
+
+def _totals(analysis: Analysis) -> _Totals:
+    rows = analysis.systems
+    return _Totals(len(rows), *(sum(getattr(r, n) for r in rows) for n in ("items", "scored", "error", "uncovered")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    row: SystemRow
+    cell: Cell | None
+
+
+def _tiles(analysis: Analysis) -> list[_Tile]:
+    whole = {c.system: c for c in analysis.overall if c.composition == ALL and c.count_range == ALL}
+    return [_Tile(row, whole.get(row.system)) for row in analysis.systems]
+
+
+@dataclass(frozen=True, slots=True)
+class _Singles:
+    names: list[str]
+    whole: list[Cell]
+    parts: list[Cell]
+
+
+def _singles(analysis: Analysis) -> _Singles:
+    rows = [cell for cell in [*analysis.overall, *analysis.cells] if cell.single_cw]
+    places = {row.system: place for place, row in enumerate(analysis.systems)}
+    rows.sort(key=lambda cell: places.get(cell.system, len(places)))
+    names = list(dict.fromkeys(name for cell in rows for name in cell.single_cw))
+    whole = [cell for cell in rows if cell.composition == ALL]
+    return _Singles(names, whole or rows, [cell for cell in rows if whole and cell.composition != ALL])
+
+
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.partition(".")[0] != "jinja2":
+            raise
+        raise MissingExtraError.of("jinja2", "report") from None
+    return _made_environment(jinja2)
+
+
+@functools.cache
+def _made_environment(jinja2: Any) -> Any:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        shown=text.shown,
+        score=text.score,
+        difference=text.difference,
+        amount=text.amount,
+        signed=text.signed,
+        percent=text.percent,
+    )
+    return environment
+
+
+def require_templates() -> None:
+    """Raise ``MissingExtraError`` now where the package that fills templates in is not there."""
+    _environment()
+
+
+def _script() -> str:
+    environment = _environment()
+    source: str = environment.loader.get_source(environment, "script.html")[0]
+    return f"\n{source}"

@@ -1,0 +1,217 @@
+"""Which images of one or several RUNs a report shows: the worst, the typical and random ones of every system.
+
+They are dealt in turn over the cells of Table 4 (composition and count range), so that every cell is seen. Two passes
+over the scores, part by part, keep a few candidates a cell: memory does not grow with the RUN. Nothing depends on the
+order of rows: ties are broken by a hash of the item's name and the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tallymill.engine.manifests.hashing import hash64
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES
+from tallymill.engine.numbench.scores import SCORED
+from tallymill.engine.report.gallery import GROUPS, RANDOM, TYPICAL, WORST
+from tallymill.runners.parts import naming_damage
+from tallymill.runners.plan import Shard
+from tallymill.runners.run import Run
+
+# The median of a cell is known to a 16,384th, which costs the same memory for any number of images.
+BINS = 1 << 14
+_COLUMNS = ("item_id", "system", "targets", "cw_nps", "status")
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+SystemOf = Callable[[int, str | None], str]
+
+
+class Cell(NamedTuple):
+    """A cell of Table 4 of one system."""
+
+    system: str
+    composition: str
+    count_range: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An image of the gallery: row ``row`` of the manifest of the RUN at place ``run``."""
+
+    group: str
+    cell: Cell
+    run: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The scored rows of one shard: ``key`` int64 [R] is the place of the cell, ``row`` int64 [R] that in the RUN."""
+
+    run: int
+    key: NDArray[np.int64]
+    cw_nps: NDArray[np.float64]
+    hash: NDArray[np.uint64]
+    row: NDArray[np.int64]
+
+
+class _Smallest:
+    """Of each cell the ``number`` rows with the smallest (distance, hash)."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._kept: dict[int, list[tuple[float, int, int, int]]] = {}
+
+    def add(self, rows: _Rows, distance: NDArray[np.float64]) -> None:
+        order = np.lexsort((rows.hash, distance, rows.key))
+        key = rows.key[order]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        rank = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
+        for i in order[rank < self._number].tolist():
+            kept = self._kept.setdefault(int(rows.key[i]), [])
+            kept.append((float(distance[i]), int(rows.hash[i]), rows.run, int(rows.row[i])))
+        for cell in np.unique(key).tolist():
+            self._kept[cell] = sorted(self._kept[cell])[: self._number]
+
+    def of(self, cell: int) -> list[tuple[int, int]]:
+        """(run, row) of one cell, the smallest first."""
+        return [(run, row) for _, _, run, row in self._kept.get(cell, [])]
+
+
+class _Medians:
+    """Of each cell the median of cw-NPS, to the lower edge of its bin."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, NDArray[np.int64]] = {}
+
+    def add(self, rows: _Rows) -> None:
+        bins = (rows.cw_nps * BINS).astype(np.int64)
+        for cell in np.unique(rows.key).tolist():
+            found = np.bincount(bins[rows.key == cell], minlength=BINS + 1)
+            self._counts[cell] = self._counts.get(cell, 0) + found
+
+    def table(self, cells: int) -> NDArray[np.float64]:
+        """float64 [cells]."""
+        values = np.zeros(cells)
+        for cell, counts in self._counts.items():
+            total = np.cumsum(counts)
+            values[cell] = int(np.searchsorted(total, (total[-1] + 1) // 2)) / BINS
+        return values
+
+
+def choose(
+    runs: Sequence[Run], system_of: SystemOf, systems: Sequence[str], number: int, *, seed: int = 0
+) -> list[Chosen]:
+    """``number`` images of each group for each of ``systems``, fewer where it has fewer, in their order.
+
+    Groups are the worst, the typical and random images; an image is chosen once, in the first of these that it belongs
+    to. ``system_of`` (place of the RUN, value of the column) names the system of an image.
+    """
+    if number < 1 or not systems:
+        return []
+    cells: dict[Cell, int] = {}
+    worst, random, medians = _Smallest(number), _Smallest(3 * number), _Medians()
+    for rows in _scored_rows(runs, system_of, cells, seed):
+        worst.add(rows, rows.cw_nps)
+        random.add(rows, np.zeros(len(rows.key)))
+        medians.add(rows)
+    middle, typical = medians.table(len(cells)), _Smallest(2 * number)
+    for rows in _scored_rows(runs, system_of, cells, seed):
+        typical.add(rows, np.abs(rows.cw_nps - middle[rows.key]))
+    candidates = {WORST: worst, TYPICAL: typical, RANDOM: random}
+    return [found for system in systems for found in _dealt(system, cells, candidates, number)]
+
+
+def _dealt(system: str, cells: dict[Cell, int], candidates: dict[str, _Smallest], number: int) -> Iterator[Chosen]:
+    """Round after round one image of each cell, until there are enough."""
+    own = sorted((cell for cell in cells if cell.system == system), key=_place)
+    taken: set[tuple[int, int]] = set()
+    for group in GROUPS:
+        waiting = {cell: iter(candidates[group].of(cells[cell])) for cell in own}
+        left = number
+        while left and waiting:
+            for cell in list(waiting):
+                found = next((place for place in waiting[cell] if place not in taken), None)
+                if found is None:
+                    del waiting[cell]
+                elif left:
+                    taken.add(found)
+                    left -= 1
+                    yield Chosen(group, cell, *found)
+
+
+def _place(cell: Cell) -> tuple[int, str, int]:
+    known = cell.composition in COMPOSITIONS
+    return (
+        COMPOSITIONS.index(cell.composition) if known else len(COMPOSITIONS),
+        cell.composition,
+        COUNT_RANGES.index(cell.count_range),
+    )
+
+
+def _scored_rows(runs: Sequence[Run], system_of: SystemOf, cells: dict[Cell, int], seed: int) -> Iterator[_Rows]:
+    for place, run in enumerate(runs):
+        named = partial(system_of, place)
+        for shard in run.shards:
+            table = _read(run, shard)
+            scored = pc.equal(table["status"], SCORED).to_numpy()
+            if not scored.any():
+                continue
+            rows = table.filter(pa.array(scored)).combine_chunks()
+            yield _Rows(
+                run=place,
+                key=_keys(rows, named, cells),
+                cw_nps=rows["cw_nps"].to_numpy(),
+                hash=_hashes(rows["item_id"], seed),
+                row=shard.start + np.flatnonzero(scored),
+            )
+
+
+def _read(run: Run, shard: Shard) -> pa.Table:
+    path = run.path / "scores" / shard.part
+    with naming_damage(path), pq.ParquetFile(str(path)) as file:
+        optional = [name for name in ("composition",) if name in file.schema_arrow.names]
+        return file.read([*_COLUMNS, *optional])
+
+
+def _keys(rows: pa.Table, system_of: Callable[[str | None], str], cells: dict[Cell, int]) -> NDArray[np.int64]:
+    targets = rows["targets"].combine_chunks()
+    lengths = targets.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    requested = targets.flatten().field("requested").to_numpy(zero_copy_only=False)
+    most = np.maximum.reduceat(requested, np.concatenate([[0], np.cumsum(lengths)[:-1]])).astype(np.int64)
+    ranges = np.clip((most - 1) // 25, 0, len(COUNT_RANGES) - 1)
+    by_number = pa.array([COMPOSITIONS[k > 1] for k in range(int(lengths.max()) + 1)]).take(pa.array(lengths))
+    if "composition" in rows.column_names:
+        given = rows["composition"].cast(pa.string()).combine_chunks()
+        by_number = pc.coalesce(given, by_number)
+    systems, composed = (column.dictionary_encode("encode") for column in (rows["system"].combine_chunks(), by_number))
+    codes = [np.asarray(column.indices, np.int64) for column in (systems, composed)]
+    joined = (codes[0] * len(composed.dictionary) + codes[1]) * len(COUNT_RANGES) + ranges
+    found, inverse = np.unique(joined, return_inverse=True)
+    keys = []
+    for code in found.tolist():
+        rest, count_range = divmod(code, len(COUNT_RANGES))
+        system, composition = divmod(rest, len(composed.dictionary))
+        cell = Cell(
+            system_of(systems.dictionary[system].as_py()),
+            composed.dictionary[composition].as_py(),
+            COUNT_RANGES[count_range],
+        )
+        keys.append(cells.setdefault(cell, len(cells)))
+    return np.array(keys, np.int64)[inverse]
+
+
+def _hashes(names: pa.ChunkedArray, seed: int) -> NDArray[np.uint64]:
+    """A number that follows from an item's name and the seed alone."""
+    mixed = hash64(names.combine_chunks()) ^ (np.uint64(seed % (1 << 64)) * _SPREAD)
+    mixed = (mixed ^ (mixed >> np.uint64(31))) * _SPREAD
+    result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(29))
+    return result

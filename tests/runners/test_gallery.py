@@ -1,0 +1,179 @@
+"""Which images a gallery shows, and what their cards say."""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tallymill.runners.gallery import BINS, choose
+from tallymill.runners.gallery_images import make_cards
+from tallymill.runners.run import Run
+from tallymill.runners.sweep import sweep
+
+DETECTORS = ("one", "two")
+
+
+def named(_run: int, value: str | None) -> str:
+    return value or "RUN"
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory, manifest_file, ensemble_file):
+    """60 items, without image files, in shards of 7."""
+    folder = tmp_path_factory.mktemp("gallery")
+    manifest = manifest_file(folder / "m.jsonl", 60)
+    ensemble = ensemble_file(folder / "e.toml", *DETECTORS)
+    sweep(manifest, folder / "run", ensemble=ensemble, shard_items=7, workers=1)
+    return folder, Run(folder / "run")
+
+
+def test_the_worst_and_the_typical_are_what_a_plain_search_finds(swept):
+    _, run = swept
+    rows = [row for row in run.scores.to_pylist() if row["cw_nps"] is not None]
+    cells = defaultdict(list)
+    for row in rows:
+        most = max(target["requested"] for target in row["targets"])
+        cells[len(row["targets"]), (most - 1) // 25].append(row)
+    ids = run.scores["item_id"].to_pylist()
+    chosen = choose([run], named, ["RUN"], len(cells))
+    found = {group: [ids[c.row] for c in chosen if c.group == group] for group in ("worst", "typical", "random")}
+    assert [len(items) for items in found.values()] == [len(cells)] * 3
+    for place, key in enumerate(sorted(cells)):
+        scores = {row["item_id"]: row["cw_nps"] for row in cells[key]}
+        assert scores[found["worst"][place]] == min(scores.values())
+        del_worst = {item: value for item, value in scores.items() if item != found["worst"][place]}
+        middle = statistics.median_low(scores.values())
+        nearest = min(abs(value - middle) for value in del_worst.values())
+        assert abs(scores[found["typical"][place]] - middle) <= nearest + 2 / BINS
+
+
+def test_no_image_is_chosen_twice_and_all_are_in_the_end(swept):
+    _, run = swept
+    scored = run.scores["cw_nps"].length() - run.scores["cw_nps"].null_count
+    chosen = choose([run], named, ["RUN"], 100)
+    assert len({c.row for c in chosen}) == len(chosen) == scored
+
+
+def test_rows_and_shards_may_stand_in_any_order(swept, tmp_path):
+    folder, run = swept
+    lines = (folder / "m.jsonl").read_text().splitlines()
+    (tmp_path / "m.jsonl").write_text("\n".join(reversed(lines)))
+    sweep(tmp_path / "m.jsonl", tmp_path / "run", ensemble=folder / "e.toml", shard_items=16, workers=1)
+    other = Run(tmp_path / "run")
+
+    def chosen(of: Run) -> list[tuple[str, str]]:
+        ids = of.scores["item_id"].to_pylist()
+        return [(c.group, ids[c.row]) for c in choose([of], named, ["RUN"], 5)]
+
+    assert chosen(run) == chosen(other)
+
+
+def test_another_seed_gives_other_random_images(swept):
+    _, run = swept
+    rows = [{c.row for c in choose([run], named, ["RUN"], 8, seed=seed) if c.group == "random"} for seed in (0, 1)]
+    assert rows[0] != rows[1]
+
+
+def test_systems_stand_in_the_order_given_and_others_are_left_out(swept):
+    _, run = swept
+    chosen = choose([run, run, run], lambda place, _: "cab"[place], ["c", "a"], 2)
+    assert list(dict.fromkeys(c.cell.system for c in chosen)) == ["c", "a"]
+    assert {c.run for c in chosen} == {0, 1}
+
+
+def test_nothing_is_chosen_where_nothing_is_wanted(swept):
+    _, run = swept
+    assert choose([run], named, ["RUN"], 0) == choose([run], named, [], 5) == []
+
+
+def test_layers_hold_the_boxes_that_the_score_counted(swept):
+    _, run = swept
+    cards = make_cards([run], choose([run], named, ["RUN"], 5))
+    scores = {row["item_id"]: row for row in run.scores.to_pylist()}
+    for card in cards:
+        row = scores[card.item_id]
+        assert (card.cw_nps, card.b_nps) == (row["cw_nps"], row["b_nps"])
+        assert [layer.detector for layer in card.layers] == list(DETECTORS)
+        for t, asked in enumerate(card.asked):
+            assert sum(layer.soft[t] for layer in card.layers) / 2 == pytest.approx(asked.soft, abs=1e-12)
+            assert all(layer.number(t) == sum(layer.target == t) for layer in card.layers)
+
+
+def test_an_image_that_is_not_there_has_a_card_with_the_reason(swept):
+    _, run = swept
+    cards = make_cards([run], choose([run], named, ["RUN"], 1))
+    assert all(card.thumbnail is None for card in cards)
+    assert all("not found" in card.reason for card in cards)
+
+
+@pytest.fixture(scope="module")
+def pictured(tmp_path_factory, image_folder, image_ensemble_file):
+    folder = tmp_path_factory.mktemp("pictured")
+    images = image_folder(folder / "images", 6)
+    rows = [json.loads(line) for line in (images / "metadata.jsonl").read_text().splitlines()]
+    texts = [{**row, "text": f"generate {row['targets']}"} for row in rows]
+    (images / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+    sweep(images, folder / "run", ensemble=image_ensemble_file(folder / "e.toml", *DETECTORS), workers=1)
+    return images, Run(folder / "run")
+
+
+def test_a_card_has_a_thumbnail_the_prompt_and_the_size_that_boxes_refer_to(pictured):
+    _, run = pictured
+    cards = make_cards([run], choose([run], named, ["RUN"], 2))
+    assert len(cards) == 6
+    for card in cards:
+        with Image.open(io.BytesIO(card.thumbnail)) as thumbnail:
+            assert thumbnail.format == "WEBP"
+            assert thumbnail.size == card.thumbnail_size == (card.width, card.height)
+        assert card.prompt.startswith("generate {")
+        boxes = np.concatenate([layer.boxes for layer in card.layers])
+        assert (boxes[:, 2] <= card.width + 1).all()
+
+
+def test_a_file_that_changed_or_went_is_told(pictured):
+    images, run = pictured
+    chosen = choose([run], named, ["RUN"], 2)
+    names = [card.item_id for card in make_cards([run], chosen)]
+    kept = {name: (images / name).read_bytes() for name in names[:2]}
+    try:
+        (images / names[0]).write_bytes(kept[names[0]] + b"more")
+        (images / names[1]).unlink()
+        cards = make_cards([run], chosen)
+    finally:
+        for name, data in kept.items():
+            (images / name).write_bytes(data)
+    assert cards[0].reason.endswith("the file has changed since it was scored")
+    assert "not found" in cards[1].reason
+    assert all(card.thumbnail for card in cards[2:])
+
+
+def test_prompts_of_a_file_stand_in(pictured):
+    _, run = pictured
+    chosen = choose([run], named, ["RUN"], 1)
+    assert make_cards([run], chosen, {"p": "never asked"})[0].prompt.startswith("generate")
+
+
+def test_a_large_image_is_made_small(tmp_path, image_ensemble_file):
+    folder = tmp_path / "images"
+    folder.mkdir()
+    Image.new("RGB", (1000, 500), (200, 30, 30)).save(folder / "a.png")
+    (folder / "metadata.jsonl").write_text(json.dumps({"file_name": "a.png", "targets": {"cat": 2}}) + "\n")
+    sweep(folder, tmp_path / "run", ensemble=image_ensemble_file(tmp_path / "e.toml", "one"), workers=1)
+    run = Run(tmp_path / "run")
+    (card,) = make_cards([run], choose([run], named, ["RUN"], 3))
+    assert card.thumbnail_size == (400, 200)
+    assert (card.width, card.height) == (1000, 500)
+
+
+def test_a_run_that_lost_its_items_says_so(swept, tmp_path):
+    folder, _ = swept
+    sweep(folder / "m.jsonl", tmp_path / "run", ensemble=folder / "e.toml", workers=1)
+    (tmp_path / "run" / "items.arrow").unlink()
+    run = Run(tmp_path / "run")
+    assert "items.arrow is gone" in make_cards([run], choose([run], named, ["RUN"], 1))[0].reason
