@@ -141,17 +141,15 @@ def _target(part: str) -> tuple[str, int]:
     if not words:
         raise _UnreadableError("a target is missing")
     count, rest = _count(words)
-    if (known := _category(rest, count)) and 1 <= count <= GREATEST:
+    part = part.replace("+and", "and")
+    if known := _category(rest, count):
+        _check_count(count, part)
         return known, count
     noun, count = _unpair(rest, count)
     if not noun:
         raise _UnreadableError(f"{part!r} names nothing to count")
-    part = part.replace("+and", "and")
     _check_noun(noun, part)
-    if count < 1:
-        raise _UnreadableError(f"{part!r} asks for none")
-    if count > GREATEST:
-        raise _UnreadableError(f"{part!r} asks for more than {GREATEST}")
+    _check_count(count, part)
     name = " ".join(noun).replace("+and", "and")
     if count == 1:
         if _is_plural(noun):
@@ -161,6 +159,13 @@ def _target(part: str) -> tuple[str, int]:
     if one is None:
         raise _UnreadableError(f"{name!r} is not a plural that is known")
     return one, count
+
+
+def _check_count(count: int, part: str) -> None:
+    if count < 1:
+        raise _UnreadableError(f"{part!r} asks for none")
+    if count > GREATEST:
+        raise _UnreadableError(f"{part!r} asks for more than {GREATEST}")
 
 
 def _category(words: list[str], count: int) -> str | None:
@@ -269,7 +274,11 @@ def _singular_word(word: str) -> str | None:
 def _is_plural(noun: list[str]) -> bool:
     """Whether a name is plainly a plural. Many singulars end in s too, so only what is sure counts."""
     word = noun[noun.index("of") - 1 if "of" in noun else -1]
-    if word in _ONE_PAIR or word in _SINGULAR_S or not word.endswith("s") or word.endswith(("ss", "us", "is", "os")):
+    if word in _ONE_PAIR or word in _SINGULAR_S:
+        return False
+    if load_vocabulary().singular(" ".join(noun)):
+        return True  # no singular: what is the same in both was known before
+    if not word.endswith("s") or word.endswith(("ss", "us", "is", "os")):
         return False
     one = _singular_word(word)
     return one is not None and one != word

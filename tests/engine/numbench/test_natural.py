@@ -47,6 +47,14 @@ PLURAL_EXCEPTIONS = {"skis": "skis"}
         ("An image of a dog", [("dog", 1)]),
         ("Please draw me an illustration of two owls!", [("owl", 2)]),
         ("draw two pictures", [("picture", 2)]),
+        ("two pairs of swimming trunks", [("swimming trunks", 2)]),
+        ("a pair of swimming trunks and three formula one cars", [("swimming trunks", 1), ("formula one car", 3)]),
+        ("twenty one-piece swimsuits", [("one-piece swimsuit", 20)]),
+        ("3 hen-of-the-woods mushrooms", [("hen-of-the-woods mushroom", 3)]),
+        (
+            "two plates of fish and chips and a bouvier des flandres",
+            [("plate of fish and chips", 2), ("bouvier des flandres", 1)],
+        ),
         ("show exactly 3 teddy bears", [("teddy bear", 3)]),
         ("there are 3 cats", [("cat", 3)]),
     ],
@@ -102,6 +110,11 @@ def test_reads(text: str, targets: list[tuple[str, int]]) -> None:
         "1 cats",
         "3 cats; 2 dogs",
         "3 of cats",
+        "101 formula one cars",
+        "0 geese",
+        "3 goose",
+        "1 geese",
+        "3 sets of jeans",
     ],
 )
 def test_refuses_and_quotes_the_prompt(text: str) -> None:
