@@ -16,14 +16,16 @@ import pyarrow.compute as pc
 from PIL import Image
 
 from tallymill.engine.ensemble import load_ensemble
-from tallymill.engine.numbench.calibration import Calibration, Truth, fit_temperature, labelled_proposals
+from tallymill.engine.numbench.calibration import DetectorCalibration
 from tallymill.engine.numbench.draw import BoxLayer, draw_boxes
-from tallymill.engine.numbench.scores import SCORED, ScorePlan
-from tallymill.engine.settings import Settings
-from tallymill.errors import RunError, UsageError
+from tallymill.engine.numbench.scores import SCORED
+from tallymill.engine.numbench.truth import Truth, read_truth
+from tallymill.errors import UsageError
 from tallymill.exporters import hub
 from tallymill.kernels.count import calibrate, threshold
+from tallymill.runners.calibrate import calibrate as fit_temperatures
 from tallymill.runners.collages import MOST_IMAGES, make_collages
+from tallymill.runners.files import without_nan
 from tallymill.runners.rescore import rescore
 from tallymill.runners.run import Run, load
 from tallymill.runners.summary import Summary
@@ -57,15 +59,6 @@ class CountRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """A detector's fitted temperature, and the one it was scored again with: the shipped one if the fit is no use."""
-
-    detector: str
-    calibration: Calibration
-    tau_used: float
-
-
-@dataclass(frozen=True, slots=True)
 class DemoResult:
     """What the demo found, and where it lies."""
 
@@ -73,7 +66,7 @@ class DemoResult:
     summary: Summary
     rows: tuple[CountRow, ...]
     rescored: tuple[CountRow, ...]
-    fits: tuple[Fit, ...]
+    fits: tuple[DetectorCalibration, ...]
     pictures: tuple[Path, ...]
 
 
@@ -105,17 +98,16 @@ def run_demo(
     swept = sweep(collages.score, out / "run", shard_items=SHARD_ITEMS, **options)
     say(f"finding boxes in {calibration} images to calibrate with")
     sweep(collages.calibration, out / "calibration", shard_items=SHARD_ITEMS, **options)
-    run, held_out = load(out / "run"), load(out / "calibration")
-    require_disjoint(run.scores, held_out.scores)
-    fits = fit_detectors({name: held_out.proposals(name) for name in run.detectors}, truth, run.taus)
+    run = load(out / "run")
+    fitted = fit_temperatures(out / "calibration", collages.truth, scored=[run])
     say("scoring again with the fitted temperatures")
-    rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fits})
+    rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fitted.detectors})
     result = DemoResult(
         out=out,
         summary=swept,
         rows=tuple(count_rows(run.scores, truth)),
         rescored=tuple(count_rows(load(out / "rescored").scores, truth)),
-        fits=tuple(fits),
+        fits=fitted.detectors,
         pictures=tuple(draw_pictures(out, run)),
     )
     write_json(result, out / "demo.json")
@@ -139,19 +131,7 @@ def _split(images: int) -> tuple[int, int]:
     return images - images // 4, images // 4
 
 
-def read_truth(path: Path) -> dict[str, Truth]:
-    """The truth file that ``make_collages`` wrote, by item. An item without a visible object is not in it."""
-    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        rows[row["item_id"]].append(row)
-    return {
-        item: Truth(np.array([r["target"] for r in found], np.int64), np.array([r["box"] for r in found], np.float64))
-        for item, found in rows.items()
-    }
-
-
-def count_rows(scores: pa.Table, truth: Mapping[str, Truth]) -> list[CountRow]:
+def count_rows(scores: pa.Table, truth: Truth) -> list[CountRow]:
     """Means by count range and layout from a scores table (columns ``count_range`` and ``layout``), small counts first.
 
     Images without a score are counted and left out of the means; a cell without any has NaN means.
@@ -163,7 +143,7 @@ def count_rows(scores: pa.Table, truth: Mapping[str, Truth]) -> list[CountRow]:
     return [_count_row(count_range, layout, cells[count_range, layout], truth) for count_range, layout in ordered]
 
 
-def _count_row(count_range: str, layout: str, rows: Sequence[dict[str, Any]], truth: Mapping[str, Truth]) -> CountRow:
+def _count_row(count_range: str, layout: str, rows: Sequence[dict[str, Any]], truth: Truth) -> CountRow:
     scored = [row for row in rows if row["status"] == SCORED]
     targets = [(row["item_id"], k, target) for row in scored for k, target in enumerate(row["targets"])]
     return CountRow(
@@ -179,46 +159,14 @@ def _count_row(count_range: str, layout: str, rows: Sequence[dict[str, Any]], tr
     )
 
 
-def _visible(truth: Mapping[str, Truth], item: str, target: int) -> int:
-    return int((truth[item].target == target).sum()) if item in truth else 0
+def _visible(truth: Truth, item: str, target: int) -> int:
+    code = truth.items.get(item)
+    return 0 if code is None else int((truth.target[truth.starts[code] : truth.starts[code + 1]] == target).sum())
 
 
 def _mean(values: Iterable[float]) -> float:
     every = list(values)
     return math.fsum(every) / len(every) if every else math.nan
-
-
-def require_disjoint(scores: pa.Table, calibration: pa.Table) -> None:
-    """Refuse a calibration image whose bytes are those of a scored one (a null hash says that nothing was read)."""
-    shared = set(scores["image_hash"].to_pylist()) & set(calibration["image_hash"].to_pylist()) - {None}
-    if shared:
-        raise RunError(
-            f"{len(shared)} calibration images are also scored (image_hash {sorted(shared)[0]})",
-            hint="temperatures must be fitted on other images than those that are scored",
-        )
-
-
-def fit_detectors(
-    proposals: Mapping[str, pa.Table], truth: Mapping[str, Truth], taus: Mapping[str, float]
-) -> list[Fit]:
-    """A temperature for each detector, fitted on its own proposals of the calibration images.
-
-    ``taus`` are used where the fit is not identifiable, or asks for proposals below the floor of the sweep.
-    """
-    fits = []
-    for detector, table in proposals.items():
-        calibration = fit_temperature(*labelled_proposals(table, truth))
-        usable = calibration.identifiable and _within_floor(detector, calibration.tau)
-        fits.append(Fit(detector, calibration, calibration.tau if usable else taus[detector]))
-    return fits
-
-
-def _within_floor(detector: str, tau: float) -> bool:
-    try:
-        ScorePlan((detector,), (tau,)).require_floor(Settings().floor)
-    except UsageError:
-        return False
-    return True
 
 
 def draw_pictures(out: Path, run: Run) -> list[Path]:
@@ -264,12 +212,4 @@ def write_json(result: DemoResult, path: Path) -> None:
         "calibration": [asdict(fit) for fit in result.fits],
         "pictures": [str(p.relative_to(result.out)) for p in result.pictures],
     }
-    path.write_text(json.dumps(_without_nan(document), indent=2) + "\n", encoding="utf-8")
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(v) for key, v in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(v) for v in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    path.write_text(json.dumps(without_nan(document), indent=2) + "\n", encoding="utf-8")

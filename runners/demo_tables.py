@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from tallymill.runners.demo import DemoResult, Fit
+from tallymill.engine.numbench.calibration import DetectorCalibration
+from tallymill.runners.demo import DemoResult
 
 NOTES = """
 asked, seen, counted  mean counts of one category in one image. Half of the images ask for two categories, and their
@@ -48,22 +49,20 @@ def _count_table(result: DemoResult) -> Table:
     return table
 
 
-def _fit_table(fits: Sequence[Fit]) -> Table:
+def _fit_table(fits: Sequence[DetectorCalibration]) -> Table:
     table = Table(title="Temperatures fitted on images of their own, before → after")
     table.add_column("detector")
     for name in ("tau", "boxes", "true", "NLL", "ECE", "Brier"):
         table.add_column(name, justify="right")
     for fit in fits:
-        c = fit.calibration
-        note = "" if c.identifiable else " (not identifiable)"
-        if c.identifiable and fit.tau_used != c.tau:
-            note = " (not used: needs a lower floor)"
-        changes = ((c.nll_before, c.nll_after), (c.ece_before, c.ece_after), (c.brier_before, c.brier_after))
+        note = "" if fit.refused is None else f" (not used: {fit.refused.partition(':')[0]})"
+        before, after = fit.before, fit.after
+        changes = ((before.nll, after.nll), (before.ece, after.ece), (before.brier, after.brier))
         table.add_row(
             fit.detector,
-            f"{c.tau:.4f}{note}",
-            str(c.proposals),
-            str(c.positives),
-            *(f"{before:.3f}→{after:.3f}" for before, after in changes),
+            f"{fit.tau:.4f}{note}",
+            str(fit.proposals),
+            str(fit.positives),
+            *(f"{was:.3f}→{now:.3f}" for was, now in changes),
         )
     return table

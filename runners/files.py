@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -47,6 +48,15 @@ def write_json(path: Path, value: Any) -> None:
     """Write JSON that appears whole or not at all."""
     with appearing(path) as temporary:
         temporary.write_text(_document(value), "utf-8")
+
+
+def without_nan(value: Any) -> Any:
+    """A value of dictionaries and sequences with null in place of NaN, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: without_nan(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(v) for v in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def create_json(path: Path, value: Any) -> bool:

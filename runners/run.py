@@ -67,9 +67,14 @@ class Run:
     def iter_scores(self) -> Iterator[pa.Table]:
         """Scores, one table a shard that is done."""
         for shard in self.shards:
-            path = self.path / "scores" / shard.part
-            if read_counts(path, self._stamps.scores, shard) is not None:
-                yield read_part(path)
+            table = self.scores_of_shard(shard)
+            if table is not None:
+                yield table
+
+    def scores_of_shard(self, shard: Shard, columns: list[str] | None = None) -> pa.Table | None:
+        """The scores of a shard, or these ``columns`` of them; None when it is not done."""
+        path = self.path / "scores" / shard.part
+        return None if read_counts(path, self._stamps.scores, shard) is None else read_part(path, columns)
 
     def iter_proposals(self, detector: str) -> Iterator[pa.Table]:
         """Proposals of one detector, one table a shard that is done."""

@@ -69,7 +69,7 @@ class Faults:
                 continue
             self.add(raw.where(row), reason, column=column, value=None if values is None else values[row].as_py())
 
-    def raise_if_any(self) -> None:
+    def raise_if_any(self, hint: str = "mend or remove these rows; nothing was scored") -> None:
         """Raise one ``ManifestError`` that lists the faults kept and says how many there are."""
         if not self.total:
             return
@@ -77,7 +77,7 @@ class Faults:
         lines = [f"{self.file}: {self.total} fault{'s' if self.total > 1 else ''}", *self.shown]
         if more:
             lines.append(f"and {more} more")
-        raise ManifestError("\n  ".join(lines), hint="mend or remove these rows; nothing was scored")
+        raise ManifestError("\n  ".join(lines), hint=hint)
 
 
 class Reader(Protocol):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallymill.engine.manifests.base import CORE_COLUMNS, RESERVED, TARGETS, Faults, RawBatch
+from tallymill.engine.manifests.checked_rows import CheckedRows, Mask, blank_to_null
 from tallymill.engine.manifests.prompts import PromptsTable, prompt_targets
 from tallymill.engine.manifests.targets import Converted, from_column, row_errors
 from tallymill.errors import ManifestError
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _OWN = frozenset({"item_id", "image", "sample", "system", "prompt_id", "targets"})
 _NO_TARGETS = "a row needs targets, a prompt_id (with a prompts file) or a prompt"
@@ -58,16 +56,16 @@ class Canonical:
 
     def batch(self, raw: RawBatch, faults: Faults) -> pa.RecordBatch:
         """Convert one batch; each faulty row is recorded and left out."""
-        rows = _Rows(raw, faults)
+        rows = CheckedRows(raw, faults)
         image = rows.text("image")
         rows.fault(_is_blank(image), "image", "no image is named")
         positions = self._positions(rows)
         targets, errors = self._targets(rows, positions)
         system = rows.text("system")
         if self._options.system is not None:
-            system = pc.fill_null(_blank_to_null(system), self._options.system)
+            system = pc.fill_null(blank_to_null(system), self._options.system)
         columns = {
-            "item_id": pc.coalesce(_blank_to_null(rows.text("item_id")), image),
+            "item_id": pc.coalesce(blank_to_null(rows.text("item_id")), image),
             "image": image,
             "sample": rows.whole("sample"),
             "system": system,
@@ -81,7 +79,7 @@ class Canonical:
         batch = pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
         return batch if rows.ok.all() else batch.filter(pa.array(rows.ok))
 
-    def _positions(self, rows: _Rows) -> pa.Array | None:
+    def _positions(self, rows: CheckedRows) -> pa.Array | None:
         """Row of the prompts file for each row (int64, null where it names none)."""
         if self._prompts is None:
             return None
@@ -90,7 +88,7 @@ class Canonical:
         rows.fault(unknown, "prompt_id", f"not in {self._prompts.name}", names)
         return positions
 
-    def _targets(self, rows: _Rows, positions: pa.Array | None) -> tuple[pa.Array, pa.Array]:
+    def _targets(self, rows: CheckedRows, positions: pa.Array | None) -> tuple[pa.Array, pa.Array]:
         """Each row's targets from the first source that has any, and the texts of error rows."""
         targets = pa.nulls(rows.size, TARGETS)
         if (column := rows.column("targets")) is not None:
@@ -112,7 +110,7 @@ class Canonical:
         rows.fault(pc.equal(lengths, 0), "targets", "the list of targets is empty")
         return targets, row_errors(targets)
 
-    def _join(self, rows: _Rows, positions: pa.Array | None, columns: dict[str, pa.Array]) -> None:
+    def _join(self, rows: CheckedRows, positions: pa.Array | None, columns: dict[str, pa.Array]) -> None:
         """Add the factor columns of the prompts file; where the manifest has them too they must agree."""
         for field in self._joined if self._prompts is not None else []:
             assert self._prompts is not None
@@ -122,53 +120,6 @@ class Canonical:
                 rows.fault(_differ(own, joined), field.name, f"differs from {self._prompts.name}", own)
                 joined = _coalesce(own, joined)
             columns[field.name] = joined
-
-
-class _Rows:
-    """One raw batch under examination: which rows are still good."""
-
-    def __init__(self, raw: RawBatch, faults: Faults) -> None:
-        self._raw = raw
-        self._faults = faults
-        self.size = raw.data.num_rows
-        self.ok: Mask = np.ones(self.size, np.bool_)
-
-    def column(self, name: str) -> pa.Array | None:
-        return self._raw.data.column(name) if name in self._raw.data.schema.names else None
-
-    def text(self, name: str) -> pa.Array:
-        """A column as strings (whole numbers as digits), all null when it is not there."""
-        column = self.column(name)
-        return pa.nulls(self.size, pa.string()) if column is None else column.cast(pa.string())
-
-    def whole(self, name: str) -> pa.Array:
-        """A column as int64; what is not a whole number is a fault."""
-        column = self.column(name)
-        if column is None or pa.types.is_null(column.type):
-            return pa.nulls(self.size, pa.int64())
-        if pa.types.is_string(column.type):
-            column = _blank_to_null(column)
-            bad = pc.invert(pc.match_substring_regex(column, r"^[+-]?[0-9]{1,18}$"))
-        elif pa.types.is_floating(column.type):
-            bad = pc.invert(pc.and_(pc.equal(pc.trunc(column), column), pc.less(pc.abs(column), 2.0**53)))
-        else:
-            bad = pc.greater(column, 2**63 - 1) if pa.types.is_uint64(column.type) else pa.nulls(self.size, pa.bool_())
-        self.fault(bad, name, "not a whole number", column)
-        return pc.if_else(pc.fill_null(bad, False), pa.scalar(None, column.type), column).cast(pa.int64())
-
-    def fault(self, bad: pa.Array | Mask, column: str, reason: str, values: pa.Array | None = None) -> None:
-        """Record the rows where ``bad`` is true; a row that is already faulty is not told twice."""
-        mask = bad if isinstance(bad, np.ndarray) else pc.fill_null(bad, False).to_numpy(zero_copy_only=False)
-        mask = mask & self.ok
-        if mask.any():
-            self._faults.add_rows(self._raw, np.flatnonzero(mask).tolist(), reason, column=column, values=values)
-            self.ok &= ~mask
-
-    def faults_at(self, reasons: dict[int, str], column: str) -> None:
-        for row, reason in sorted(reasons.items()):
-            if self.ok[row]:
-                self._faults.add(self._raw.where(row), reason, column=column)
-                self.ok[row] = False
 
 
 def _check_columns(name: str, raw: pa.Schema, prompts: PromptsTable | None, default: Converted | None) -> None:
@@ -203,11 +154,6 @@ def _check_types(name: str, raw: pa.Schema) -> None:
 
 def _is_blank(column: pa.Array) -> pa.Array:
     return pc.fill_null(pc.equal(column, ""), True)
-
-
-def _blank_to_null(column: pa.Array) -> pa.Array:
-    blank = pc.equal(column, "")
-    return pc.if_else(blank, pa.scalar(None, pa.string()), column) if pc.any(blank).as_py() else column
 
 
 def _coalesce(first: pa.Array, second: pa.Array) -> pa.Array:

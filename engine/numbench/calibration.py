@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from tallymill.engine.proposals import OK
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.kernels.count import calibrate
 
@@ -52,11 +50,67 @@ class ReliabilityBin:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """The objects of one image: the index of their target int64 [G] and boxes float64 [G, 4] xyxy in pixels."""
+class Measures:
+    """How well confidences are calibrated at one temperature; NaN without proposals. NLL in nats a proposal."""
 
-    target: NDArray[np.int64]
-    boxes: NDArray[np.float64]
+    tau: float
+    nll: float
+    ece: float
+    brier: float
+    bins: tuple[ReliabilityBin, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorCalibration:
+    """One detector's fitted temperature, and how well it is calibrated at several.
+
+    ``tau`` is the fit (1 when it is not ``identifiable``), ``tau_run`` what its RUN was scored with, ``tau_used`` what
+    to score with: ``tau``, or ``tau_run`` where ``refused`` says why the fit is no use. ``items`` went well, ``failed``
+    did not; ``objects`` are the true objects that were asked for in the ones that did, ``positives`` of the
+    ``proposals`` found one. ``before`` is at tau = 1, ``present`` at ``tau_run`` (None where that is 1 or the fit),
+    ``after`` at the fit.
+    """
+
+    detector: str
+    tau: float
+    tau_run: float
+    tau_used: float
+    refused: str | None
+    identifiable: bool
+    items: int
+    failed: int
+    objects: int
+    proposals: int
+    positives: int
+    before: Measures
+    present: Measures | None
+    after: Measures
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationResult:
+    """Temperatures fitted on the images of a RUN, and what they were fitted on.
+
+    ``floor`` and ``lowest_threshold`` (the least T) bound the temperatures that may be used. ``images`` names the item
+    of each calibration image by its ``image_hash``: images that are scored must not be among them. Of all ``items`` of
+    the RUN ``failed`` failed for at least one detector; ``without_objects`` have no true object that was asked for, so
+    that each of their proposals is false.
+    """
+
+    run: str
+    run_created: str
+    truth: str
+    truth_sha256: str
+    floor: float
+    lowest_threshold: float
+    iou: float
+    items: int
+    failed: int
+    objects: int
+    without_objects: int
+    notes: tuple[str, ...]
+    detectors: tuple[DetectorCalibration, ...]
+    images: dict[str, str]
 
 
 def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
@@ -72,74 +126,36 @@ def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
     positives = int(y.sum())
     identifiable = 0 < positives < y.size
     tau = _argmin(lambda t: negative_log_likelihood(p, y, t)) if identifiable else 1.0
-    rho = calibrate(p.astype(np.float32), tau)
+    before, after = measure(p, y), measure(p, y, tau)
     return Calibration(
         tau=tau,
         identifiable=identifiable,
         proposals=y.size,
         positives=positives,
-        nll_before=negative_log_likelihood(p, y),
-        nll_after=negative_log_likelihood(p, y, tau),
-        ece_before=expected_calibration_error(p, y),
-        ece_after=expected_calibration_error(rho, y),
-        brier_before=brier_score(p, y),
-        brier_after=brier_score(rho, y),
+        nll_before=before.nll,
+        nll_after=after.nll,
+        ece_before=before.ece,
+        ece_after=after.ece,
+        brier_before=before.brier,
+        brier_after=after.brier,
     )
 
 
-def labelled_proposals(
-    proposals: pa.Table, truth: Mapping[str, Truth]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Confidences float32 [P] and labels bool [P] of one detector's proposals over all items that went well.
+def measure(confidence: ArrayLike, label: ArrayLike, tau: float = 1.0) -> Measures:
+    """NLL, ECE, Brier and the reliability bins of raw confidences at a temperature.
 
-    ``proposals`` is a table of a RUN (see ``engine/proposals.py``); an item that ``truth`` does not name holds nothing.
+    At 1 they are those of the confidences as they stand, else of what equation 6 makes of them (NLL: see
+    ``negative_log_likelihood``).
     """
-    nothing = Truth(np.empty(0, np.int64), np.empty((0, 4)))
-    confidences, labels = [np.empty(0, np.float32)], [np.empty(0, np.bool_)]
-    for row in proposals.to_pylist():
-        if row["status"] == OK:
-            true = truth.get(row["item_id"], nothing)
-            kept = np.array(row.get("kept") or [True] * len(row["confidence"]), np.bool_)
-            confidences.append(np.array(row["confidence"], np.float32)[kept])
-            boxes, target = np.reshape(row["box"], (-1, 4))[kept], np.array(row["target"], np.int64)[kept]
-            labels.append(label_proposals(boxes, confidences[-1], target, true.boxes, true.target))
-    return np.concatenate(confidences), np.concatenate(labels)
-
-
-def label_proposals(
-    boxes: ArrayLike,
-    confidence: ArrayLike,
-    target: ArrayLike,
-    truth_boxes: ArrayLike,
-    truth_target: ArrayLike,
-    iou: float = 0.5,
-) -> NDArray[np.bool_]:
-    """Which proposals of one image and detector are true: bool [P].
-
-    Proposals ``boxes`` [P, 4] (xyxy, pixels), ``confidence`` [P], ``target`` [P] come after NMS; truth boxes [G, 4]
-    and ``truth_target`` [G] likewise. In order of confidence (ties in stored order) each proposal takes the free
-    truth box of its own target with the largest IoU, if that is at least ``iou``; a truth box is taken once.
-    """
-    p = np.asarray(confidence, dtype=np.float64).reshape(-1)
-    wanted = np.asarray(target).reshape(-1)
-    true_target = np.asarray(truth_target).reshape(-1)
-    overlap = _pairwise_iou(boxes, truth_boxes)
-    if overlap.shape != (p.size, true_target.size) or wanted.size != p.size:
-        raise UsageError(
-            f"{overlap.shape[0]} boxes, {p.size} confidences and {wanted.size} targets against "
-            f"{overlap.shape[1]} truth boxes and {true_target.size} truth targets: the lengths differ"
-        )
-    label = np.zeros(p.size, dtype=np.bool_)
-    if true_target.size == 0:
-        return label
-    free = np.ones(true_target.size, dtype=np.bool_)
-    for i in np.argsort(-p, kind="stable"):
-        candidates = np.where(free & (true_target == wanted[i]), overlap[i], -1.0)
-        best = int(candidates.argmax())
-        if candidates[best] >= iou:
-            label[i] = True
-            free[best] = False
-    return label
+    p, y = _checked(confidence, label)
+    rho = p if tau == 1.0 else calibrate(p.astype(np.float32), tau)
+    return Measures(
+        tau=tau,
+        nll=negative_log_likelihood(p, y, tau),
+        ece=expected_calibration_error(rho, y),
+        brier=brier_score(rho, y),
+        bins=tuple(reliability(rho, y)),
+    )
 
 
 def negative_log_likelihood(confidence: ArrayLike, label: ArrayLike, tau: float = 1.0) -> float:
@@ -149,7 +165,7 @@ def negative_log_likelihood(confidence: ArrayLike, label: ArrayLike, tau: float 
         return math.nan
     p = np.clip(p, CLIP, 1.0 - CLIP)
     logit = np.log(p / (1.0 - p)) / tau
-    return math.fsum(np.logaddexp(0.0, np.where(y, -logit, logit))) / p.size
+    return math.fsum(np.logaddexp(0.0, np.where(y, -logit, logit)).tolist()) / p.size
 
 
 def expected_calibration_error(confidence: ArrayLike, label: ArrayLike, bins: int = BINS) -> float:
@@ -164,7 +180,7 @@ def expected_calibration_error(confidence: ArrayLike, label: ArrayLike, bins: in
 def brier_score(confidence: ArrayLike, label: ArrayLike) -> float:
     """Mean squared difference of confidence and label; NaN without proposals."""
     p, y = _checked(confidence, label)
-    return math.fsum((p - y) ** 2) / p.size if p.size else math.nan
+    return math.fsum(((p - y) ** 2).tolist()) / p.size if p.size else math.nan
 
 
 def reliability(confidence: ArrayLike, label: ArrayLike, bins: int = BINS) -> list[ReliabilityBin]:
@@ -176,21 +192,26 @@ def reliability(confidence: ArrayLike, label: ArrayLike, bins: int = BINS) -> li
     for k in range(bins):
         inside = where == k
         n = int(inside.sum())
-        mean = math.fsum(p[inside]) / n if n else math.nan
+        mean = math.fsum(p[inside].tolist()) / n if n else math.nan
         share = int(y[inside].sum()) / n if n else math.nan
         rows.append(ReliabilityBin(float(edges[k]), float(edges[k + 1]), n, mean, share))
     return rows
 
 
-def _argmin(loss: Callable[[float], float]) -> float:
+def require_scipy() -> Any:
+    """Its one-dimensional minimiser; ``MissingExtraError`` without scipy."""
     try:
         from scipy.optimize import minimize_scalar
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.partition(".")[0] != "scipy":
             raise
-        raise MissingExtraError.of("scipy", "demo") from None
+        raise MissingExtraError.of("scipy", "report") from None
+    return minimize_scalar
+
+
+def _argmin(loss: Callable[[float], float]) -> float:
     # The loss is convex in 1/tau, hence has one minimum in tau.
-    found: Any = minimize_scalar(loss, bounds=TAU_BOUNDS, method="bounded", options={"xatol": 1e-10})
+    found: Any = require_scipy()(loss, bounds=TAU_BOUNDS, method="bounded", options={"xatol": 1e-10})
     return round(float(found.x), 4)
 
 
@@ -204,18 +225,3 @@ def _checked(confidence: ArrayLike, label: ArrayLike) -> tuple[NDArray[np.float6
         at = int(outside.argmax())
         raise UsageError(f"confidence {p[at]} at position {at} lies outside [0, 1]")
     return p, y
-
-
-def _pairwise_iou(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
-    """IoU float64 [A, B] of xyxy boxes; 0 where both are degenerate."""
-    left = np.asarray(a, dtype=np.float64).reshape(-1, 1, 4)
-    right = np.asarray(b, dtype=np.float64).reshape(1, -1, 4)
-    low = np.maximum(left[..., :2], right[..., :2])
-    high = np.minimum(left[..., 2:], right[..., 2:])
-    shared = np.clip(high - low, 0.0, None).prod(axis=2)
-    area_a = (left[..., 2:] - left[..., :2]).prod(axis=2)
-    area_b = (right[..., 2:] - right[..., :2]).prod(axis=2)
-    union = area_a + area_b - shared
-    ratio: NDArray[np.float64] = np.zeros_like(shared)
-    np.divide(shared, union, out=ratio, where=union > 0.0)
-    return ratio

@@ -14,10 +14,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Settings", "dump", "load", "rescore", "score", "sweep"]
+__all__ = ["Settings", "calibrate", "dump", "load", "rescore", "score", "sweep"]
 
 if TYPE_CHECKING:
     from tallymill.engine.settings import Settings
+    from tallymill.runners.calibrate import calibrate
     from tallymill.runners.dump import dump
     from tallymill.runners.rescore import rescore
     from tallymill.runners.run import load
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Settings": "tallymill.engine.settings",
+    "calibrate": "tallymill.runners.calibrate",
     "dump": "tallymill.runners.dump",
     "load": "tallymill.runners.run",
     "rescore": "tallymill.runners.rescore",

@@ -5,18 +5,18 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
 from rich.console import Console
 
-from tallymill.engine.numbench.calibration import Calibration, Truth
+from tallymill.engine.numbench.calibration import DetectorCalibration, Measures
 from tallymill.engine.numbench.draw import PALETTE
+from tallymill.engine.numbench.truth import Truth, read_truth
 from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import RunError, UsageError
 from tallymill.runners import demo
-from tallymill.runners.demo import CountRow, DemoResult, Fit
+from tallymill.runners.demo import CountRow, DemoResult
 from tallymill.runners.demo_tables import demo_tables
 from tallymill.runners.summary import Summary
 
@@ -45,10 +45,19 @@ def proposals(*rows: Any) -> pa.Table:
 
 
 A, B, FAR = [0.0, 0.0, 10.0, 10.0], [20.0, 0.0, 30.0, 10.0], [70.0, 70.0, 90.0, 90.0]
-TRUTH = {"a": Truth(np.array([0, 1]), np.array([A, B])), "b": Truth(np.array([0]), np.array([A]))}
 
 
-def test_count_rows_are_means_by_range_and_layout() -> None:
+@pytest.fixture
+def truth(tmp_path: Path) -> Truth:
+    path = tmp_path / "truth.jsonl"
+    rows = [("a", 0, A), ("b", 0, A), ("a", 1, B)]
+    path.write_text(
+        "".join(json.dumps({"item_id": i, "target": t, "box": b, "visible": 1.0}) + "\n" for i, t, b in rows)
+    )
+    return read_truth(path)
+
+
+def test_count_rows_are_means_by_range_and_layout(truth: Truth) -> None:
     table = pa.Table.from_pylist(
         [
             scored("c", "51-75", "grid", [("cup", 60, 30.0)], 0.5, 0.4),
@@ -58,7 +67,7 @@ def test_count_rows_are_means_by_range_and_layout() -> None:
             scored("e", "1-25", "grid", [("cat", 2, 2.0)], 1.0, 1.0),
         ]
     )
-    rows = demo.count_rows(table, TRUTH)
+    rows = demo.count_rows(table, truth)
     assert [(r.count_range, r.layout, r.images, r.not_scored) for r in rows] == [
         ("1-25", "grid", 1, 0),
         ("1-25", "random", 3, 1),
@@ -73,43 +82,11 @@ def test_count_rows_are_means_by_range_and_layout() -> None:
     assert rows[2].visible == 0.0
 
 
-def test_a_cell_without_a_score_has_no_means() -> None:
-    [row] = demo.count_rows(pa.Table.from_pylist([failed("d", "1-25", "grid")]), {})
+def test_a_cell_without_a_score_has_no_means(truth: Truth) -> None:
+    [row] = demo.count_rows(pa.Table.from_pylist([failed("d", "1-25", "grid")]), truth)
     assert (row.images, row.not_scored) == (1, 1)
     assert math.isnan(row.cw_nps)
     assert math.isnan(row.soft)
-
-
-def calibration_items(confidence_true: float, confidence_false: float) -> pa.Table:
-    """Eight items; true boxes at one confidence, false ones at another, a quarter of each swapped."""
-    rows = []
-    for k in range(8):
-        true, false = (confidence_true, confidence_false) if k % 4 else (confidence_false, confidence_true)
-        rows.append(proposal_row("b", [0, 0], [true, false], [A, FAR]))
-    return proposals(*rows)
-
-
-def test_a_fit_is_used_where_the_floor_allows_it() -> None:
-    [fit] = demo.fit_detectors({"nanodet": calibration_items(0.8, 0.2)}, TRUTH, {"nanodet": 1.5})
-    assert fit.calibration.tau == round(math.log(4) / math.log(3), 4)
-    assert fit.tau_used == fit.calibration.tau
-    # sigmoid(logit(.05) / tau) passes .3, the lowest threshold, at tau = 3.475: what was not recorded would count.
-    [fit] = demo.fit_detectors({"nanodet": calibration_items(0.99, 0.01)}, TRUTH, {"nanodet": 1.5})
-    assert fit.calibration.tau > 3.475
-    assert fit.tau_used == 1.5
-
-
-def test_a_fit_on_labels_of_one_kind_is_not_used() -> None:
-    table = proposals(proposal_row("b", [0], [0.5], [A]))
-    [fit] = demo.fit_detectors({"nanodet": table}, TRUTH, {"nanodet": 1.5})
-    assert (fit.calibration.identifiable, fit.calibration.tau, fit.tau_used) == (False, 1.0, 1.5)
-
-
-def test_calibration_images_must_be_others() -> None:
-    ours = pa.table({"image_hash": ["x", "y", None]})
-    demo.require_disjoint(ours, pa.table({"image_hash": ["z", None]}))
-    with pytest.raises(RunError, match=r"1 calibration images are also scored \(image_hash y\)"):
-        demo.require_disjoint(ours, pa.table({"image_hash": ["z", "y"]}))
 
 
 def test_only_boxes_that_count_are_drawn() -> None:
@@ -167,29 +144,30 @@ def test_the_caption_says_what_was_asked_and_counted() -> None:
     )
 
 
-def test_truth_is_read_by_item(tmp_path: Path) -> None:
-    path = tmp_path / "truth.jsonl"
-    rows = [("a", 0, [1, 2, 3, 4]), ("b", 0, [5, 6, 7, 8]), ("a", 1, [9, 9, 12, 12])]
-    path.write_text(
-        "".join(json.dumps({"item_id": i, "target": t, "box": b, "visible": 1.0}) + "\n" for i, t, b in rows)
+def fit(
+    detector: str, tau: float, used: float, refused: str | None = None, proposals: int = 100
+) -> DetectorCalibration:
+    before, after = Measures(1.0, 0.5, 0.2, 0.3, ()), Measures(tau, 0.4, 0.1, 0.2, ())
+    if not proposals:
+        before = after = Measures(1.0, math.nan, math.nan, math.nan, ())
+    known = proposals > 0
+    return DetectorCalibration(
+        detector, tau, 1.0, used, refused, known, 4, 0, 70, proposals, 60 * known, before, None, after
     )
-    truth = demo.read_truth(path)
-    assert truth["a"].target.tolist() == [0, 1]
-    assert truth["a"].boxes.tolist() == [[1, 2, 3, 4], [9, 9, 12, 12]]
-    assert truth["b"].boxes.shape == (1, 4)
 
 
 def result(out: Path) -> DemoResult:
-    fitted = Calibration(1.42, True, 100, 60, 0.5, 0.4, 0.2, 0.1, 0.3, 0.2)
-    wild = Calibration(4.0, True, 100, 60, 0.5, 0.4, 0.2, 0.1, 0.3, 0.2)
-    nothing = Calibration(1.0, False, 0, 0, *[math.nan] * 6)
     row = CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 44.9, 0.712, 0.655)
     return DemoResult(
         out=out,
         summary=Summary("run", True, 4, 4, 4, 0, 0, 0.712, 0.655),
         rows=(row,),
         rescored=(CountRow("51-75", "grid", 4, 0, 56.2, 56.0, 50.1, 0.812, 0.655),),
-        fits=(Fit("nanodet", fitted, 1.42), Fit("centernet", wild, 1.0), Fit("coco-ssd", nothing, 1.0)),
+        fits=(
+            fit("nanodet", 1.42, 1.42),
+            fit("centernet", 4.0, 1.0, "needs a lower floor: ..."),
+            fit("coco-ssd", 1.0, 1.0, "not identifiable: no proposal is true", proposals=0),
+        ),
         pictures=(out / "pictures" / "a.png",),
     )
 
@@ -204,8 +182,8 @@ def test_json_holds_everything_and_no_nan(tmp_path: Path) -> None:
     assert document["run"]["items"] == 4
     assert document["counts"][0]["cw_nps"] == 0.712
     assert document["counts_rescored"][0]["soft"] == 50.1
-    assert document["calibration"][0]["calibration"]["tau"] == 1.42
-    assert document["calibration"][2]["calibration"]["nll_before"] is None
+    assert document["calibration"][0]["tau"] == 1.42
+    assert document["calibration"][2]["before"]["nll"] is None
     assert document["pictures"] == ["pictures/a.png"]
 
 
@@ -217,7 +195,7 @@ def test_tables_show_the_numbers(tmp_path: Path) -> None:
     for words in ("51-75*", "4/4", "56.2", "44.9→50.1", "0.712→0.812", "0.655", "1.4200", "0.500→0.400"):
         assert words in text
     assert "4.0000 (not used: needs a lower floor)" in text
-    assert "1.0000 (not identifiable)" in text
+    assert "1.0000 (not used: not identifiable)" in text
 
 
 def test_tables_fit_a_terminal_of_80_columns(tmp_path: Path) -> None:
@@ -244,7 +222,7 @@ def test_the_whole_demo_runs_and_continues(tmp_path: Path) -> None:
     assert [(r.count_range, r.layout) for r in first.rows] == [(r.count_range, r.layout) for r in first.rescored]
     # These detectors answer at random: sums over hundreds of proposals, of which hardly one is true.
     assert [fit.detector for fit in first.fits] == ["synthetic-a", "synthetic-b", "synthetic-c"]
-    assert all(fit.calibration.positives < fit.calibration.proposals for fit in first.fits)
+    assert all(fit.positives < fit.proposals for fit in first.fits)
     assert [path.name for path in first.pictures] == ["1-25-random.png", "26-50-random.png"]
     assert all(path.is_file() for path in first.pictures)
     assert json.loads((tmp_path / "demo.json").read_text())["run"]["scored"] == 6

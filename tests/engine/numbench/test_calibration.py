@@ -1,23 +1,17 @@
 import math
 import sys
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from tallymill.engine.numbench.calibration import (
-    Truth,
     brier_score,
     expected_calibration_error,
     fit_temperature,
-    label_proposals,
-    labelled_proposals,
     negative_log_likelihood,
     reliability,
 )
-from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import MissingExtraError, UsageError
 
 
@@ -131,52 +125,7 @@ def test_measures_after_are_those_of_equation_six() -> None:
     assert fit.brier_after == brier_score(rho, y)
 
 
-def label(
-    boxes: list[list[float]], p: list[float], target: list[int], truth: list[list[float]], of: list[int]
-) -> list[bool]:
-    return label_proposals(boxes, p, target, truth, of).tolist()
-
-
-A, B = [0.0, 0.0, 10.0, 10.0], [20.0, 0.0, 30.0, 10.0]
-
-
-def test_of_two_proposals_on_one_truth_the_surer_wins() -> None:
-    assert label([A, A], [0.4, 0.6], [0, 0], [A], [0]) == [False, True]
-
-
-def test_ties_go_to_the_first_stored() -> None:
-    assert label([A, A], [0.5, 0.5], [0, 0], [A], [0]) == [True, False]
-
-
-def test_another_target_never_matches() -> None:
-    assert label([A, B], [0.9, 0.9], [1, 1], [A, B], [0, 1]) == [False, True]
-
-
-def test_a_proposal_takes_the_truth_it_overlaps_most() -> None:
-    near, nearer = [0.0, 0.0, 10.0, 12.0], [0.0, 0.0, 10.0, 11.0]
-    # The sure one takes `nearer`; the second, equal to it in place, is left `near`, and a third finds nothing.
-    assert label([A, A, A], [0.9, 0.8, 0.7], [0, 0, 0], [near, nearer], [0, 0]) == [True, True, False]
-    # Greedy, not optimal: the sure proposal takes the only truth that the other could have had.
-    wide = [0.0, 0.0, 10.0, 16.0]
-    assert label([A, [0.0, 0.0, 10.0, 5.0]], [0.9, 0.8], [0, 0], [A, wide], [0, 0]) == [True, False]
-
-
-def test_iou_of_exactly_a_half_is_enough() -> None:
-    half, less = [0.0, 0.0, 10.0, 5.0], [0.0, 0.0, 10.0, 4.99]
-    assert label([half], [0.9], [0], [A], [0]) == [True]
-    assert label([less], [0.9], [0], [A], [0]) == [False]
-
-
-def test_no_truth_no_proposals_and_degenerate_boxes() -> None:
-    assert label([A], [0.9], [0], [], []) == [False]
-    assert label([], [], [], [A], [0]) == []
-    point = [5.0, 5.0, 5.0, 5.0]
-    assert label([point], [0.9], [0], [point], [0]) == [False]
-
-
 def test_lengths_that_differ_are_refused() -> None:
-    with pytest.raises(UsageError, match="lengths differ"):
-        label_proposals([A], [0.1, 0.2], [0], [A], [0])
     with pytest.raises(UsageError, match="2 confidences but 1 labels"):
         fit_temperature([0.1, 0.2], [True])
 
@@ -192,51 +141,4 @@ def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(MissingExtraError) as caught:
         fit_temperature([0.5, 0.6], [True, False])
-    assert caught.value.hint == "pip install 'tallymill[demo]'"
-
-
-def proposal_row(item: str, target: list[int], confidence: list[float], box: list[list[float]], **more: Any) -> Any:
-    base = {"item_id": item, "width": 100, "height": 100, "status": "ok", "error": None, "saturated": False}
-    lists = {"requested": [2], "covered": [True], "target": target, "confidence": confidence, "box": box}
-    return {**base, **lists, **more}
-
-
-def proposals(*rows: Any) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schema=SCHEMA)
-
-
-FAR = [70.0, 70.0, 90.0, 90.0]
-TRUTH = {"a": Truth(np.array([0, 1]), np.array([A, B])), "b": Truth(np.array([0]), np.array([A]))}
-
-
-def test_proposals_are_labelled_item_by_item() -> None:
-    table = proposals(
-        proposal_row("a", [0, 0, 1], [0.5, 0.75, 0.25], [A, A, B]),
-        proposal_row("b", [0, 1], [0.5, 0.9], [FAR, A]),
-        proposal_row("nothing visible", [0], [0.5], [A]),
-        proposal_row("no proposals", [], [], []),
-    )
-    confidence, label = labelled_proposals(table, TRUTH)
-    assert confidence.tolist() == pytest.approx([0.5, 0.75, 0.25, 0.5, 0.9, 0.5])
-    assert label.tolist() == [False, True, True, False, False, False]
-
-
-def test_items_in_error_give_no_labels() -> None:
-    table = proposals(proposal_row("a", [0], [0.5], [A], status="error", error="image: cut short"))
-    confidence, label = labelled_proposals(table, TRUTH)
-    assert (confidence.size, label.size) == (0, 0)
-
-
-def test_suppressed_boxes_give_no_labels() -> None:
-    """A sweep that stores suppressed boxes too is calibrated like one that does not."""
-    rows = [
-        proposal_row("a", [0, 0, 1], [0.75, 0.7, 0.25], [A, A, B], kept=[True, False, True]),
-        proposal_row("b", [0, 0], [0.5, 0.4], [FAR, FAR], kept=[False, False]),
-        proposal_row("no proposals", [], [], [], kept=[]),
-    ]
-    every = pa.Table.from_pylist(rows, schema=SCHEMA_WITH_SUPPRESSED)
-    confidence, label = labelled_proposals(every, TRUTH)
-    assert confidence.tolist() == [0.75, 0.25]
-    assert label.tolist() == [True, True]
-    nothing, _ = labelled_proposals(every.slice(1), TRUTH)
-    assert nothing.size == 0
+    assert caught.value.hint == "pip install 'tallymill[report]'"

@@ -1,0 +1,104 @@
+"""A calibration on disk: ``calibration.json``, the ensemble with its temperatures, and the reliability plot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.ensemble import EnsembleConfig
+from tallymill.engine.numbench.calibration import (
+    CalibrationResult,
+    DetectorCalibration,
+    Measures,
+    ReliabilityBin,
+)
+from tallymill.engine.report.reliability import reliability_figure
+from tallymill.errors import RunError
+from tallymill.runners.files import appearing, without_nan, write_json
+
+JSON_NAME, ENSEMBLE_NAME = "calibration.json", "ensemble.toml"
+
+
+def write_calibration(result: CalibrationResult, ensemble: EnsembleConfig, out: Path) -> None:
+    """Write ``calibration.json``, ``ensemble.toml``, ``reliability.png`` and ``reliability.svg`` into a folder."""
+    _write_figure(result, out)
+    with appearing(out / ENSEMBLE_NAME) as path:
+        path.write_text(ensemble_text(result, ensemble), "utf-8")
+    write_json(out / JSON_NAME, as_dict(result))
+
+
+def _write_figure(result: CalibrationResult, out: Path) -> None:
+    import matplotlib as mpl
+
+    figure = reliability_figure(result)
+    # The same calibration gives the same bytes.
+    with mpl.rc_context({"svg.hashsalt": "tallymill"}):
+        with appearing(out / "reliability.svg") as path:
+            figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        with appearing(out / "reliability.png") as path:
+            figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
+
+
+def as_dict(result: CalibrationResult) -> dict[str, Any]:
+    """The result as JSON has it, NaN as null."""
+    document: dict[str, Any] = without_nan(dataclasses.asdict(result))
+    return document
+
+
+def load_calibration(path: str | Path) -> CalibrationResult:
+    """Read ``calibration.json``, given by itself or by its folder. Raises ``RunError`` for anything else."""
+    file = Path(path) / JSON_NAME if Path(path).is_dir() else Path(path)
+    hint = "give what `tallymill calibrate --out FOLDER` wrote: the folder, or its calibration.json"
+    try:
+        values = json.loads(file.read_text("utf-8"))
+        detectors = tuple(_detector(detector) for detector in values["detectors"])
+        return CalibrationResult(**{**values, "detectors": detectors, "notes": tuple(values["notes"])})
+    except FileNotFoundError:
+        raise RunError(f"{file}: no such file", hint=hint) from None
+    except OSError as exc:
+        raise RunError(f"{file}: cannot be read: {exc}", hint=hint) from None
+    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise RunError(f"{file} is not a calibration that tallymill wrote: {exc}", hint=hint) from None
+
+
+def ensemble_text(result: CalibrationResult, ensemble: EnsembleConfig) -> str:
+    """The ensemble with the temperatures to use, as a TOML file that ``--ensemble`` takes."""
+    fits = {fit.detector: fit for fit in result.detectors}
+    name = ensemble.name if ensemble.name.endswith("-calibrated") else f"{ensemble.name}-calibrated"
+    lines = [
+        "# Temperatures fitted by `tallymill calibrate`; calibration.json beside this file has the details.",
+        f"name = {_quoted(name)}",
+        f"slices = {list(ensemble.slices)}",
+    ]
+    for detector in ensemble.detectors:
+        fit = fits[detector.name]
+        lines += ["", "[[detectors]]", f"name = {_quoted(detector.name)}", f"family = {_quoted(detector.family)}"]
+        if detector.model is not None:
+            lines.append(f"model = {_quoted(detector.model)}")
+        if fit.refused is not None:
+            lines.append(f"# The fit of {fit.tau!r} is not used. {fit.refused}")
+        lines.append(f"tau = {float(fit.tau_used)!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    # A JSON string is a TOML one but for the one control character that JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _detector(values: dict[str, Any]) -> DetectorCalibration:
+    measured = {name: _measures(values[name]) for name in ("before", "after")}
+    present = None if values["present"] is None else _measures(values["present"])
+    return DetectorCalibration(**{**values, **measured, "present": present})
+
+
+def _measures(values: dict[str, Any]) -> Measures:
+    bins = tuple(ReliabilityBin(**{key: _number(value) for key, value in row.items()}) for row in values["bins"])
+    return Measures(**{**{key: _number(value) for key, value in values.items() if key != "bins"}, "bins": bins})
+
+
+def _number(value: Any) -> Any:
+    return math.nan if value is None else value
