@@ -13,8 +13,8 @@ FREE = "free"
 GUIDED = ("grid", "scene", "random")
 LAYOUTS = (FREE, *GUIDED)
 APPEARANCES = ("clean", "modified")
-# In the order of the paper's text, which prompts keep.
-MODIFIERS = ("blurry", "deformed", "low quality", "overlapping", "merged", "partial", "cropped", "artifacts")
+# In the order of the paper's Table 3, which prompts keep: what degrades quality, then what hides instances.
+MODIFIERS = ("blurry", "deformed", "low quality", "artifacts", "overlapping", "merged", "partial", "cropped")
 EVIDENCE_MODIFIERS = frozenset({"overlapping", "merged", "partial", "cropped"})
 QUALITY, EVIDENCE, MIXED = MODIFIER_GROUPS = ("quality", "evidence", "mixed")
 LEAST_COUNT, GREATEST_COUNT = 1, 100
