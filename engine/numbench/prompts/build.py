@@ -43,6 +43,7 @@ METADATA_KEY = b"tallymill.prompts"
 FULL, SUBSET = "full", "subset"
 PROMPTS_PER_CORE = 4
 FULL_ROWS = PROMPTS_PER_CORE * CORES * len(COMPOSITIONS)
+SUBSET_ROWS = 3_200
 
 
 def build(categories: Sequence[str], plurals: Sequence[str], seed: int = 0) -> pa.Table:

@@ -133,11 +133,11 @@ def _layouts(categories: Ints, counts: Ints, short: int, stream: Stream) -> Ints
     For the counts of a second target as well, and for the categories of both, as far as exchanges bring it.
     """
     groups = counts[:, 0] - 1
-    labels = deal(groups, _short_labels(short, stream), stream)
+    labels = deal(groups, counts[:, -1], _short_labels(short, stream), stream)
     if counts.shape[1] == 2:
-        labels = even_out(labels, groups, [counts[:, 1] - 1], stream, rounds=400)
+        labels = even_out(labels, groups, [counts[:, 1] - 1], stream, rounds=200)
         groups = groups * COUNTS + counts[:, 1] - 1
-    return even_out(labels, groups, list(categories.T), stream, rounds=100)
+    return even_out(labels, groups, list(categories.T), stream, rounds=60)
 
 
 def _short_labels(short: int, stream: Stream) -> Ints:

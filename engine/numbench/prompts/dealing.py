@@ -13,16 +13,18 @@ Ints = NDArray[np.int64]
 LABELS = 3
 
 
-def deal(groups: Ints, short: Ints, stream: Stream) -> Ints:
+def deal(groups: Ints, along: Ints, short: Ints, stream: Stream) -> Ints:
     """A label of 0, 1, 2 for each core: inside every group their numbers differ by one at most.
 
-    The groups 0 .. G-1 have ``size`` cores each, where ``size`` = 2 (mod 3); ``short`` int64 [G] names the label of
-    each group that gets one core less than the other two.
+    The groups 0 .. G-1 have equally many cores, 2 more than a multiple of 3; ``short`` int64 [G] names the label of
+    each group that gets one core less than the other two. Inside a group cores are dealt to in order of ``along``,
+    three at a time, so that its levels are about even too.
     """
     size = len(groups) // len(short)
-    template = np.arange(size) % LABELS  # here label 2 is the short one
+    blocks = np.argsort(stream.keys(len(short), size // LABELS, LABELS), axis=2, kind="stable")
+    rest = (short[:, None] + np.array([1, 2])) % LABELS
     labels = np.empty(len(groups), np.int64)
-    labels[stream.order_within(groups)] = ((template[None, :] + short[:, None] + 1) % LABELS).ravel()
+    labels[stream.order_within(groups, along)] = np.hstack([blocks.reshape(len(short), -1), rest]).ravel()
     return labels
 
 
