@@ -14,12 +14,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Settings", "calibrate", "dump", "load", "rescore", "score", "sweep"]
+__all__ = [
+    "Settings",
+    "build_prompts",
+    "calibrate",
+    "check_prompts",
+    "dump",
+    "load",
+    "rescore",
+    "score",
+    "subset_prompts",
+    "sweep",
+]
 
 if TYPE_CHECKING:
     from tallymill.engine.settings import Settings
     from tallymill.runners.calibrate import calibrate
     from tallymill.runners.dump import dump
+    from tallymill.runners.prompts import build_prompts, check_prompts, subset_prompts
     from tallymill.runners.rescore import rescore
     from tallymill.runners.run import load
     from tallymill.runners.single import score
@@ -27,11 +39,14 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Settings": "tallymill.engine.settings",
+    "build_prompts": "tallymill.runners.prompts",
     "calibrate": "tallymill.runners.calibrate",
+    "check_prompts": "tallymill.runners.prompts",
     "dump": "tallymill.runners.dump",
     "load": "tallymill.runners.run",
     "rescore": "tallymill.runners.rescore",
     "score": "tallymill.runners.single",
+    "subset_prompts": "tallymill.runners.prompts",
     "sweep": "tallymill.runners.sweep",
 }
 

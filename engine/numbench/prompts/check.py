@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tallymill.engine.numbench.prompts.build import FULL, FULL_ROWS, SUBSET, SUBSET_ROWS, rows_sha256
 from tallymill.engine.numbench.prompts.columns import read_columns
-from tallymill.engine.numbench.prompts.conditions import PromptsCheck
+from tallymill.engine.numbench.prompts.conditions import DIMENSIONS, PromptsCheck
 from tallymill.engine.numbench.prompts.core_conditions import full_conditions
 from tallymill.engine.numbench.prompts.row_conditions import row_conditions
 from tallymill.engine.numbench.prompts.subset_conditions import subset_conditions
@@ -34,8 +34,9 @@ def check(
     if subset is None:
         subset = facts.get("kind") == SUBSET or (facts.get("kind") != FULL and table.num_rows == SUBSET_ROWS)
     prompts = read_columns(file, table, list(categories))
-    conditions = row_conditions(prompts, categories, plurals, SUBSET_ROWS if subset else FULL_ROWS)
-    conditions += subset_conditions(prompts, categories) if subset else full_conditions(prompts, categories)
+    found = row_conditions(prompts, categories, plurals, SUBSET_ROWS if subset else FULL_ROWS)
+    found += subset_conditions(prompts, categories) if subset else full_conditions(prompts, categories)
+    conditions = sorted(found, key=lambda line: DIMENSIONS.index(line.dimension))
     return PromptsCheck(
         file=file,
         kind=SUBSET if subset else FULL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +26,17 @@ _LISTS = ("modifiers", "targets")
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """A prompt file of ``n`` rows for checks. Codes are positions in the lists of ``factors``, -1 for anything else.
+    """A prompt file of ``n`` rows for checks: its ``columns`` as they stand, and as numbers.
 
-    ``core`` numbers the core ids in order of appearance. ``terms`` are bits for ``MODIFIERS`` and ``terms_well`` says
-    where all are known and in order. ``targets`` counts a row's targets; ``category`` (positions in the vocabulary),
-    ``name`` (numbers that differ where names do) and ``count`` are int64 [n, 2], -1, -1 and 0 where there is none;
-    a count outside 1..100 stands as it is. ``target_faults`` says of a row why its targets cannot be read.
+    Codes are positions in the lists of ``factors``, -1 for anything else. ``core`` numbers the core ids in order of
+    appearance. ``terms`` are bits for ``MODIFIERS`` and ``terms_well`` says where all are known and in order.
+    ``targets`` counts a row's targets; ``category`` (positions in the vocabulary), ``name`` (numbers that differ where
+    names do) and ``count`` are int64 [n, 2], -1, -1 and 0 where there is none; a count outside 1..100 stands as it is.
+    ``target_faults`` says of a row why its targets cannot be read.
     """
 
     n: int
-    table: pa.Table
-    prompt_id: pa.Array
-    text: pa.Array
+    columns: dict[str, pa.Array]
     core: Ints
     composition: Ints
     layout: Ints
@@ -52,7 +52,20 @@ class Prompts:
 
     def value(self, column: str, row: int) -> object:
         """What stands in a column of a row, as the file has it."""
-        return self.table.column(column)[row].as_py()
+        return self.columns[column][row].as_py()
+
+    def prompt_id(self, row: int) -> str | None:
+        """The id of a row."""
+        found: str | None = self.columns["prompt_id"][row].as_py()
+        return found
+
+    def said(self, column: str) -> Callable[[int], str]:
+        """The same as a text, for a message."""
+
+        def text(row: int) -> str:
+            return f"{column} {self.value(column, row)!r}"
+
+        return text
 
 
 def read_columns(file: str, table: pa.Table, names: list[str]) -> Prompts:
@@ -60,15 +73,12 @@ def read_columns(file: str, table: pa.Table, names: list[str]) -> Prompts:
     _require_columns(file, table.schema)
     if not table.num_rows:
         raise ManifestError(f"{file}: has no prompts")
-    table = table.select(SCHEMA.names).combine_chunks()
     column = {name: _whole(table.column(name)) for name in SCHEMA.names}
     terms, terms_well = _terms(file, column["modifiers"])
     targets, category, name, count, faults = _targets(file, column["targets"], names)
     return Prompts(
         n=table.num_rows,
-        table=table,
-        prompt_id=column["prompt_id"],
-        text=column["text"],
+        columns=column,
         core=_numbered(column["core_id"]),
         composition=_codes(column["composition"], COMPOSITIONS),
         layout=_codes(column["layout"], LAYOUTS),
@@ -112,7 +122,8 @@ def _numbered(column: pa.Array) -> Ints:
 
 
 def _filled(codes: pa.Array) -> Ints:
-    return pc.fill_null(codes.cast(pa.int64()), UNKNOWN).to_numpy(zero_copy_only=False)
+    filled: Ints = pc.fill_null(codes.cast(pa.int64()), UNKNOWN).to_numpy(zero_copy_only=False)
+    return filled
 
 
 def _terms(file: str, column: pa.Array) -> tuple[Ints, Flags]:

@@ -12,6 +12,22 @@ from numpy.typing import NDArray
 from tallymill.engine.numbench.prompts.columns import Prompts
 
 SHOWN_FAILURES = 5
+# In this order the table shows them: first those of the paper's Table 2.
+DIMENSIONS = (
+    "Composition",
+    "Count",
+    "Category",
+    "Spatial layout",
+    "Appearance",
+    "Total",
+    "Cells",
+    "Cores",
+    "Targets",
+    "Modifiers",
+    "Levels",
+    "Ids",
+    "Texts",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +88,7 @@ def of_rows(
 ) -> Condition:
     """Something that must hold of each row; ``value`` is what stands in a row where it does not."""
     rows = np.flatnonzero(bad)
-    failures = [
-        Failure(row + 1, prompts.prompt_id[row].as_py(), str(value(row))) for row in rows[:SHOWN_FAILURES].tolist()
-    ]
+    failures = [Failure(row + 1, prompts.prompt_id(row), str(value(row))) for row in rows[:SHOWN_FAILURES].tolist()]
     found = f"not {len(rows):,} of {prompts.n:,}" if len(rows) else "all"
     return Condition(dimension, name, required, found, not len(rows), len(rows), failures)
 
@@ -102,7 +116,7 @@ def of_levels(
     failures = []
     for level in wrong[:SHOWN_FAILURES].tolist():
         row = _first_surplus(levels, rows, level, high) if numbers[level] > high else None
-        at = None if row is None else prompts.prompt_id[row].as_py()
+        at = None if row is None else prompts.prompt_id(row)
         times = "once" if numbers[level] == 1 else f"{numbers[level]:,} times"
         failures.append(Failure(None if row is None else row + 1, at, f"{labels[level]}: {times}"))
     least, most = int(numbers.min()), int(numbers.max())

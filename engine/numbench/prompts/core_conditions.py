@@ -136,7 +136,7 @@ def _independent(counts: Ints) -> Condition:
     name, required = "the two of a double are independent", "|r| at most 0.02"
     if len(counts) < 2 or not np.ptp(counts, axis=0).all():
         return Condition("Count", name, required, "cannot be told", False)
-    r = float(np.corrcoef(counts.T)[0, 1])
+    r = float(np.corrcoef(counts[:, 0], counts[:, 1]).ravel()[1])
     return Condition("Count", name, required, f"r = {r:.4f}", abs(r) <= 0.02)
 
 
@@ -157,9 +157,7 @@ def _targets(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
         again[np.unique(codes[rows], axis=0, return_index=True)[1]] = False
         bad = np.zeros(prompts.n, np.bool_)
         bad[rows[again]] = True
-        yield of_rows(
-            prompts, "Cores", name, bad, lambda row: prompts.value("targets", row), required="all different"
-        )
+        yield of_rows(prompts, "Cores", name, bad, lambda row: prompts.value("targets", row), required="all different")
 
 
 def _layouts(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:

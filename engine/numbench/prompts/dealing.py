@@ -42,10 +42,9 @@ def even_out(labels: Ints, groups: Ints, factors: Sequence[Ints], stream: Stream
         if all(int(np.ptp(table, axis=1).max()) <= 1 for table in tables):
             break
         first, second = _pairs(labels, groups, stream)
-        change = sum(
-            (_change(table, f[first], f[second], labels[first], labels[second]) for table, f in zip(tables, factors)),
-            start=np.zeros(len(first), np.int64),
-        )
+        change = np.zeros(len(first), np.int64)
+        for table, factor in zip(tables, factors, strict=True):
+            change += _change(table, factor[first], factor[second], labels[first], labels[second])
         best = np.flatnonzero(change < 0)
         best = best[np.argsort(change[best], kind="stable")]
         best = best[_apart(factors, first[best], second[best])]

@@ -27,9 +27,7 @@ _FACTORS = {"composition": COMPOSITIONS, "layout": LAYOUTS, "appearance": APPEAR
 _MODIFIED = APPEARANCES.index("modified")
 
 
-def row_conditions(
-    prompts: Prompts, categories: Sequence[str], plurals: Sequence[str], rows: int
-) -> list[Condition]:
+def row_conditions(prompts: Prompts, categories: Sequence[str], plurals: Sequence[str], rows: int) -> list[Condition]:
     """The conditions on single rows, and that ids and texts are all different."""
     return [
         of_number("Total", "prompts", rows, prompts.n),
@@ -39,24 +37,21 @@ def row_conditions(
 
 
 def _ids(prompts: Prompts) -> Iterator[Condition]:
-    value = prompts.value
-    empty = _empty(prompts.prompt_id) | (prompts.core < 0)
-    yield of_rows(
-        prompts, "Ids", "none empty", empty, lambda row: f"{value('prompt_id', row)!r}, core {value('core_id', row)!r}"
+    ids, core_ids, layouts, appearances = (
+        prompts.columns[name] for name in ("prompt_id", "core_id", "layout", "appearance")
     )
-    yield of_rows(prompts, "Ids", "prompt_id unique", repeated(prompts.prompt_id), lambda row: "stands before")
-    columns = prompts.table
-    expected = pc.binary_join_element_wise(*(columns.column(c) for c in ("core_id", "layout", "appearance")), "-")
-    differ = differing(prompts.prompt_id, expected.combine_chunks())
-    initials = np.array([ord(name[0]) for name in (*COMPOSITIONS, "?")])[prompts.composition]
-    first = pc.utf8_slice_codeunits(columns.column("core_id"), 0, 1).combine_chunks()
-    wanted = pa.array([chr(initial) for initial in initials.tolist()], pa.string())
+    empty = _empty(ids) | _empty(core_ids)
+    yield of_rows(prompts, "Ids", "none empty", empty, prompts.said("core_id"))
+    yield of_rows(prompts, "Ids", "prompt_id unique", repeated(ids), prompts.said("core_id"))
+    differ = differing(ids, pc.binary_join_element_wise(core_ids, layouts, appearances, "-"))
+    initials = pa.array([*(name[0] for name in COMPOSITIONS), None]).take(pa.array(prompts.composition % 3))
+    first = pc.utf8_slice_codeunits(core_ids, 0, 1)
     yield of_rows(
         prompts,
         "Ids",
         "prompt_id = core_id-layout-appearance",
-        ~empty & (differ | differing(first, wanted)),
-        lambda row: f"core {value('core_id', row)!r}, {value('composition', row)!r}",
+        ~empty & (differ | differing(first, initials)),
+        lambda row: f"core_id {prompts.value('core_id', row)!r}, {prompts.value('composition', row)!r}",
     )
 
 
@@ -73,7 +68,7 @@ def _factors(prompts: Prompts) -> Iterator[Condition]:
             "Levels",
             f"{column} is a level of it",
             codes[column] < 0,
-            lambda row, column=column: repr(prompts.value(column, row)),
+            prompts.said(column),
             required=", ".join(levels),
         )
 
@@ -86,20 +81,22 @@ def _targets(prompts: Prompts) -> Iterator[Condition]:
 
     def targets(row: int) -> str:
         pairs = prompts.value("targets", row)
-        return " and ".join(f"{p['count']} {p['category']}" for p in pairs) if isinstance(pairs, list) else repr(pairs)
+        readable = isinstance(pairs, list) and all(isinstance(pair, dict) for pair in pairs)
+        return " and ".join(f"{p['count']} {p['category']}" for p in pairs) if readable else repr(pairs)  # type: ignore[attr-defined]
 
     wrong = known & (prompts.targets != prompts.composition + 1)
     yield of_rows(prompts, "Targets", "one in single, two in double", wrong, targets)
-    there = (np.arange(2) < prompts.targets[:, None]) & ~unreadable[:, None]
-    strange = (there & (prompts.category < 0)).any(axis=1)
+    there: Flags = (np.arange(2) < prompts.targets[:, None]) & ~unreadable[:, None]
+    strange: Flags = np.any(there & (prompts.category < 0), axis=1)
     yield of_rows(prompts, "Targets", "categories of the vocabulary", strange, targets)
-    twice = (prompts.targets >= 2) & ~unreadable & (prompts.name[:, 0] == prompts.name[:, 1])
+    twice: Flags = (prompts.targets >= 2) & ~unreadable & (prompts.name[:, 0] == prompts.name[:, 1])
     yield of_rows(prompts, "Targets", "two categories are distinct", twice, targets)
-    outside = there & ((prompts.count < LEAST_COUNT) | (prompts.count > GREATEST_COUNT))
+    beyond = (prompts.count < LEAST_COUNT) | (prompts.count > GREATEST_COUNT)
+    outside: Flags = np.any(there & beyond, axis=1)
     limits = f"{LEAST_COUNT} to {GREATEST_COUNT}"
-    yield of_rows(prompts, "Targets", "counts within limits", outside.any(axis=1), targets, required=limits)
+    yield of_rows(prompts, "Targets", "counts within limits", outside, targets, required=limits)
     ranges = (prompts.count.max(axis=1) - 1) // (GREATEST_COUNT // len(COUNT_RANGES))
-    differ = there[:, 0] & ~outside.any(axis=1) & (prompts.count_range >= 0) & (ranges != prompts.count_range)
+    differ = there[:, 0] & ~outside & (prompts.count_range >= 0) & (ranges != prompts.count_range)
     yield of_rows(
         prompts,
         "Targets",
@@ -110,10 +107,8 @@ def _targets(prompts: Prompts) -> Iterator[Condition]:
 
 
 def _modifiers(prompts: Prompts) -> Iterator[Condition]:
-    modifiers = lambda row: f"{prompts.value('modifiers', row)}"  # noqa: E731
-    yield of_rows(
-        prompts, "Modifiers", "known, each once, in the order of Table 3", ~prompts.terms_well, modifiers
-    )
+    modifiers = prompts.said("modifiers")
+    yield of_rows(prompts, "Modifiers", "known, each once, in the order of Table 3", ~prompts.terms_well, modifiers)
     numbers = np.bitwise_count(prompts.terms.astype(np.uint64))
     wrong = np.where(prompts.appearance == _MODIFIED, (numbers != 2) & (numbers != 3), numbers != 0)
     yield of_rows(
@@ -121,21 +116,21 @@ def _modifiers(prompts: Prompts) -> Iterator[Condition]:
     )
     groups = pa.array([modifier_group(terms_of(bits)) if bits else None for bits in range(256)], pa.string())
     expected = groups.take(pa.array(prompts.terms))
-    given = prompts.table.column("modifier_group").combine_chunks()
+    given = prompts.columns["modifier_group"]
     yield of_rows(
         prompts,
         "Modifiers",
         "modifier_group is what they are",
         differing(given, expected) & prompts.terms_well,
-        lambda row: f"{prompts.value('modifier_group', row)} for {modifiers(row)}",
+        lambda row: f"{prompts.value('modifier_group', row)!r} for {modifiers(row)}",
         required=f"{', '.join(MODIFIER_GROUPS)}; null if clean",
     )
 
 
 def _texts(prompts: Prompts, categories: Sequence[str], plurals: Sequence[str]) -> Iterator[Condition]:
-    value = lambda row: repr(prompts.value("text", row))  # noqa: E731
-    yield of_rows(prompts, "Texts", "none empty", _empty(prompts.text), value)
-    yield of_rows(prompts, "Texts", "all different", repeated(prompts.text), value)
+    text, value = prompts.columns["text"], prompts.said("text")
+    yield of_rows(prompts, "Texts", "none empty", _empty(text), value)
+    yield of_rows(prompts, "Texts", "all different", repeated(text), value)
     rows = np.flatnonzero(_well(prompts))
     expected = prompt_texts(
         categories,
@@ -146,7 +141,7 @@ def _texts(prompts: Prompts, categories: Sequence[str], plurals: Sequence[str]) 
         prompts.terms[rows],
     )
     differ = np.zeros(prompts.n, np.bool_)
-    differ[rows] = differing(prompts.text.take(pa.array(rows)), expected)
+    differ[rows] = differing(text.take(pa.array(rows)), expected)
     yield of_rows(
         prompts,
         "Texts",
@@ -171,15 +166,18 @@ def repeated(column: pa.Array) -> Flags:
     codes: Ints = pc.fill_null(column.dictionary_encode().indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     again = np.ones(len(codes), np.bool_)
     again[np.unique(codes, return_index=True)[1]] = False
-    return again & ~_empty(column)
+    found: Flags = again & ~_empty(column)
+    return found
 
 
 def differing(left: pa.Array, right: pa.Array) -> Flags:
     """Where two columns of text differ; null equals null alone."""
     same = pc.fill_null(pc.equal(left, right), False)
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+    differ: Flags = ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
+    return differ
 
 
 def _empty(column: pa.Array) -> Flags:
-    return pc.fill_null(pc.equal(column, ""), True).to_numpy(zero_copy_only=False)
+    empty: Flags = pc.fill_null(pc.equal(column, ""), True).to_numpy(zero_copy_only=False)
+    return empty

@@ -29,7 +29,7 @@ def choose_subset(table: pa.Table, categories: Sequence[str], seed: int = 0, *, 
     prompts = read_columns(file, table, list(categories))
     if strange := np.flatnonzero(_bad(prompts)).tolist():
         raise ManifestError(
-            f"{file}: row {strange[0] + 1} ({prompts.prompt_id[strange[0]].as_py()!r}) is not a sound prompt",
+            f"{file}: row {strange[0] + 1} ({prompts.prompt_id(strange[0])!r}) is not a sound prompt",
             hint="tallymill prompts check FILE says what is wrong",
         )
     chosen = [*_singles(prompts, len(categories), seed, file), *_doubles(prompts, len(categories), seed, file)]
@@ -43,7 +43,10 @@ def _bad(prompts: Prompts) -> Flags:
     codes = (prompts.composition, prompts.layout, prompts.appearance, prompts.count_range, prompts.core)
     slots = np.arange(2) < (prompts.composition == _DOUBLE)[:, None] + 1
     lacking = (prompts.category < 0) | (prompts.count < 1) | (prompts.count > GREATEST_COUNT)
-    return (np.min(codes, axis=0) < 0) | (lacking & slots).any(axis=1) | (prompts.targets != prompts.composition + 1)
+    bad: Flags = (
+        (np.min(codes, axis=0) < 0) | (lacking & slots).any(axis=1) | (prompts.targets != prompts.composition + 1)
+    )
+    return bad
 
 
 def _singles(prompts: Prompts, categories: int, seed: int, file: str) -> Iterator[int]:
@@ -69,7 +72,7 @@ def _singles(prompts: Prompts, categories: int, seed: int, file: str) -> Iterato
     yield from taken[order[:, :2].ravel()].tolist()
     for row in taken[order[:, 2:].ravel()].tolist():
         if row not in other:
-            raise _lacking(file, f"the modified prompt of {prompts.prompt_id[row].as_py()!r} is not there")
+            raise _lacking(file, f"the modified prompt of {prompts.prompt_id(row)!r} is not there")
         yield other[row]
 
 
@@ -126,7 +129,8 @@ class _Draft:
 
     def used(self, of: Ints) -> Ints:
         """How often the more used category of each has been used."""
-        return self.uses[self.pairs[of]].max(axis=1)
+        most: Ints = self.uses[self.pairs[of]].max(axis=1)
+        return most
 
     def free(self, of: Ints, limit: int) -> Ints:
         """Those whose cell has room, whose core is not taken and whose categories were used less than ``limit``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tallymill.engine.numbench.prompts.core_conditions import count_levels
 
 _SINGLE, _DOUBLE = COMPOSITIONS.index("single"), COMPOSITIONS.index("double")
 _FACTORS = (COMPOSITIONS, COUNT_RANGES, LAYOUTS, APPEARANCES)
-CELLS = [f"{c} {r} {l} {a}" for c in COMPOSITIONS for r in COUNT_RANGES for l in LAYOUTS for a in APPEARANCES]
+CELLS = [" ".join(levels) for levels in product(*_FACTORS)]
 PER_CELL = SUBSET_ROWS // len(CELLS)
 
 
@@ -56,4 +57,6 @@ def _counts(prompts: Prompts) -> Condition:
     number = GREATEST_COUNT * len(LAYOUTS) * len(APPEARANCES)
     twice = int((np.bincount(levels[count >= 0], minlength=number) == 2).sum())
     found = f"{twice} of {number} do"
-    return Condition("Count", "each in each single cell", "2, as far as possible", found, None if twice < number else True)
+    return Condition(
+        "Count", "each in each single cell", "2, as far as possible", found, None if twice < number else True
+    )
