@@ -38,18 +38,18 @@ class Simulation:
 
     def mean(self) -> NDArray[np.float64]:
         """Mean of R, float64 [K]."""
-        return self.histogram @ np.arange(self.histogram.shape[1]) / self.trials
+        return np.asarray(self.histogram @ np.arange(self.histogram.shape[1]) / self.trials)
 
     def deviation(self) -> NDArray[np.float64]:
         """Standard deviation of R (of the sample, n - 1), float64 [K]; 0 for one trial."""
         off = np.arange(self.histogram.shape[1]) - self.mean()[:, None]
-        return np.sqrt((self.histogram * off * off).sum(1) / max(self.trials - 1, 1))
+        return np.asarray(np.sqrt((self.histogram * off * off).sum(1) / max(self.trials - 1, 1)))
 
     def all_distinct(self) -> NDArray[np.float64]:
         """The share of trials with R = n, float64 [K]."""
         possible = self.counts < self.histogram.shape[1]
         found = self.histogram[np.arange(len(self.counts)), np.where(possible, self.counts, 0)]
-        return np.where(possible, found, 0) / self.trials
+        return np.asarray(np.where(possible, found, 0) / self.trials)
 
 
 def simulate(
@@ -76,9 +76,7 @@ def simulate(
     return Simulation(capacity, coordination, trials, seed, wanted, np.sum(parts, axis=0))
 
 
-def _check(
-    wanted: NDArray[np.int64], capacity: int, coordination: float, trials: int, seed: int, threads: int
-) -> None:
+def _check(wanted: NDArray[np.int64], capacity: int, coordination: float, trials: int, seed: int, threads: int) -> None:
     if not len(wanted) or wanted[0] < 0 or wanted[-1] > MAX_INSTANCES:
         raise ValueError(f"counts: must be some of 0..{MAX_INSTANCES:,}")
     if not 1 <= capacity <= MAX_REGIONS:

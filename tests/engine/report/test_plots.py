@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from tallymill.engine.numbench.analysis.results import (
+    ALL,
+    Analysis,
+    Cell,
+    Contrast,
+    CurvePoint,
+    Estimate,
+    Families,
+    Sensitivity,
+    SystemRow,
+    VisiblePoint,
+)
+from tallymill.engine.numbench.collision.fit import fit_layouts
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
+from tallymill.engine.report import canvas, plots
+from tallymill.engine.report.collision import collision_figure
+from tallymill.engine.report.svg import svg_of
+
+SVG = "{http://www.w3.org/2000/svg}"
+FIGURES = (
+    plots.curve_figure,
+    plots.layout_figure,
+    plots.appearance_figure,
+    plots.sensitivity_figure,
+    plots.detector_figure,
+    plots.families_figure,
+    collision_figure,
+)
+EMPTY = Analysis({}, [], [], *([] for _ in range(15)))
+
+
+def some(value):
+    return Estimate(value, value - 0.05, value + 0.05)
+
+
+def analysis(systems, counts=(1, 20, 60)):
+    """An analysis with a row of each kind for each system."""
+    visible = [VisiblePoint(s, layout, n, 5, n * 0.8, n * 0.7) for s in systems for layout in LAYOUTS for n in counts]
+    return dataclasses.replace(
+        EMPTY,
+        systems=[SystemRow(s, "RUN", 9, 9, 0, 0, 9, 9, 1, 1, 0, 0, 0) for s in systems],
+        overall=[
+            Cell(s, ALL, ALL, False, 9, 9, 0, 0, some(0.4), some(0.5), some(0.1), {"a": some(0.3), "b": Estimate(None)})
+            for s in systems
+        ],
+        contrasts=[
+            Contrast(s, factor, level, reference, 9, some(0.1), some(0.1))
+            for s in systems
+            for factor, reference, levels in (
+                ("layout", "free", ("grid", "guided")),
+                ("appearance", "clean", ("mixed",)),
+            )
+            for level in levels
+        ],
+        sensitivity=[
+            Sensitivity(s, factor, some(0.5), some(0.2), 9, 0, 0)
+            for s in (*systems, ALL)
+            for factor in ("count_range", "appearance: quality")
+        ],
+        families=[
+            Families(s, composition, name, name in STRESS_RANGES, 10, 5, 3, 2)
+            for s in systems
+            for composition in COMPOSITIONS
+            for name in COUNT_RANGES
+        ],
+        curve=[
+            CurvePoint(s, c, n, n > 50, 5, some(0.4), some(0.5)) for s in systems for c in COMPOSITIONS for n in counts
+        ],
+        visible=visible,
+        collision=fit_layouts(visible),
+    )
+
+
+def texts(svg):
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("make", FIGURES)
+def test_every_figure_is_drawn_and_the_same_each_time(make):
+    found = analysis(["one", "two", "three"])
+    svg = svg_of(make(found), "title", "what it shows")
+    assert svg == svg_of(make(found), "title", "what it shows")
+    assert len(list(ElementTree.fromstring(svg).iter(f"{SVG}path"))) > 5
+    assert not re.search(r"#1b1c1d|#d3d4d5|<style|metadata|xlink|DOCTYPE|https?://(?!www.w3.org/2000/svg)", svg)
+    assert "var(--ink, currentColor)" in svg
+    assert "var(--grid, #8885)" in svg
+
+
+@pytest.mark.parametrize("make", FIGURES)
+def test_nothing_to_draw_gives_no_figure(make):
+    assert make(EMPTY) is None
+
+
+@pytest.mark.parametrize("make", FIGURES)
+def test_any_names_can_be_drawn(make):
+    names = [
+        "_hidden",
+        "$x_1$",
+        "<script>alert(1)</script>",
+        "猫 🐈",
+        "a\nb\0c",
+        "",
+        "L" * 10_000,
+        "L" * 10_001,
+        "id='f' url(#p)",
+    ]
+    svg = svg_of(make(analysis(names)), names[2], "\ud800\0 & <b>")
+    ElementTree.fromstring(svg)
+    assert "<script" not in svg
+    if make is not collision_figure and make not in (plots.detector_figure, plots.families_figure):
+        assert {"_hidden", "$x_1$", "<script>alert(1)</script>", "猫 🐈", "a b c", "(no name)"} <= {*texts(svg)}
+    if make is not plots.sensitivity_figure:
+        assert sum(text.startswith("LLLL") for text in texts(svg)) == 2
+
+
+def test_one_system_shows_both_scores_and_many_one_each():
+    assert {"cw-NPS", "b-NPS"} <= {*texts(svg_of(plots.curve_figure(analysis(["one"])), "", ""))}
+    assert {"one", "two"} <= {*texts(svg_of(plots.curve_figure(analysis(["one", "two"])), "", ""))}
+
+
+@pytest.mark.parametrize(("last", "panels"), [(50, 0), (51, 2)])
+def test_counts_above_50_are_marked(last, panels):
+    svg = svg_of(plots.curve_figure(analysis(["one"], (1, last))), "", "")
+    assert texts(svg).count("stress test") == panels
+
+
+def test_ranges_above_50_are_marked_in_the_families():
+    shown = texts(svg_of(plots.families_figure(analysis(["one"])), "", ""))
+    assert [text for text in shown if "-" in text] == ["1-25", "26-50", "51-75 ‡", "76-100 ‡"]
+
+
+def test_the_collision_figure_tells_the_capacities_of_one_system():
+    found = analysis(["one"])
+    capacity = found.collision[0].capacity
+    shown = texts(svg_of(collision_figure(found), "", ""))
+    assert f"free, A = {capacity:,.4g}" in shown
+    infinite = [dataclasses.replace(fit, verdict="infinite", capacity=None) for fit in found.collision]
+    assert "free, A infinite" in texts(svg_of(collision_figure(dataclasses.replace(found, collision=infinite)), "", ""))
+
+
+def test_values_that_do_not_exist_are_left_out():
+    found = analysis(["one", "two"])
+    none = Estimate(None)
+    gone = dataclasses.replace(
+        found,
+        curve=[dataclasses.replace(point, cw_nps=none) for point in found.curve],
+        contrasts=[dataclasses.replace(row, cw_nps=none) for row in found.contrasts],
+        sensitivity=[dataclasses.replace(row, relative=none) for row in found.sensitivity],
+        families=[dataclasses.replace(row, scored=0) for row in found.families],
+        overall=[dataclasses.replace(cell, cw_nps=none) for cell in found.overall],
+    )
+    assert [make(gone) for make in FIGURES[:-1]] == [None] * 6
+    half = dataclasses.replace(found, curve=[dataclasses.replace(found.curve[0], cw_nps=none), *found.curve[1:]])
+    assert plots.curve_figure(half) is not None
+
+
+def test_many_counts_of_many_systems_stay_a_light_page():
+    nine = analysis([f"system {i}" for i in range(9)], range(1, 101))
+    assert len(svg_of(collision_figure(nine), "", "")) < 300_000
+    assert len(svg_of(plots.curve_figure(nine), "", "")) < 200_000
+
+
+def test_ids_differ_between_figures_and_each_reference_has_its_id():
+    found = analysis(["one", "two"])
+    all_ids = []
+    for make in FIGURES:
+        svg = svg_of(make(found), make.__name__, "")
+        ids = re.findall(r' id="([^"]+)"', svg)
+        assert {*re.findall(r'url\(#([^)]+)\)|href="#([^"]+)"', svg)} <= {(i, "") for i in ids} | {("", i) for i in ids}
+        all_ids += ids
+    assert len(all_ids) == len({*all_ids})
+
+
+def test_title_and_description_are_read_aloud():
+    root = ElementTree.fromstring(svg_of(plots.curve_figure(analysis(["one"])), "A & B", "<what> it shows"))
+    title, description = root[0], root[1]
+    assert (root.get("role"), title.text, description.text) == ("img", "A & B", "<what> it shows")
+    assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+
+
+def test_global_state_of_matplotlib_stays_as_it_was(monkeypatch):
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "font.size", 33.0)
+    before = dict(matplotlib.rcParams)
+    svg = svg_of(plots.curve_figure(analysis(["one"])), "", "")
+    assert dict(matplotlib.rcParams) == before
+    assert "font-size: 33" not in svg
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_files_are_the_same_bytes_each_time(tmp_path, form):
+    for name in ("a", "b"):
+        canvas.save_figure(plots.layout_figure(analysis(["one"])), tmp_path / f"{name}.{form}")
+    assert (tmp_path / f"a.{form}").read_bytes() == (tmp_path / f"b.{form}").read_bytes()
+
+
+def test_no_two_of_many_systems_look_alike():
+    names = [f"system {i}" for i in range(24)]
+    found = canvas.looks(names)
+    assert len({(look.color, look.marker, str(look.dash)) for look in found.values()}) == 24
+    assert canvas.looks(names) == found
