@@ -71,15 +71,24 @@ class _Smallest:
         self._kept: dict[int, list[tuple[float, int, int, int]]] = {}
 
     def add(self, rows: _Rows, distance: NDArray[np.float64]) -> None:
-        order = np.lexsort((rows.hash, distance, rows.key))
+        near = np.flatnonzero(distance <= self._farthest(int(rows.key.max()) + 1)[rows.key])
+        order = near[np.lexsort((rows.hash[near], distance[near], rows.key[near]))]
         key = rows.key[order]
         first = np.flatnonzero(np.diff(key, prepend=-1))
         rank = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
         for i in order[rank < self._number].tolist():
             kept = self._kept.setdefault(int(rows.key[i]), [])
             kept.append((float(distance[i]), int(rows.hash[i]), rows.run, int(rows.row[i])))
-        for cell in np.unique(key).tolist():
+        for cell in key[first].tolist():
             self._kept[cell] = sorted(self._kept[cell])[: self._number]
+
+    def _farthest(self, cells: int) -> NDArray[np.float64]:
+        """float64 [cells]: the distance up to which a row can still be among those that are kept."""
+        limit = np.full(cells, np.inf)
+        for cell, kept in self._kept.items():
+            if len(kept) == self._number and cell < cells:
+                limit[cell] = kept[-1][0]
+        return limit
 
     def of(self, cell: int) -> list[tuple[int, int]]:
         """(run, row) of one cell, the smallest first."""
@@ -121,7 +130,7 @@ def choose(
     worst, random, medians = _Smallest(number), _Smallest(3 * number), _Medians()
     for rows in _scored_rows(runs, system_of, cells, seed):
         worst.add(rows, rows.cw_nps)
-        random.add(rows, np.zeros(len(rows.key)))
+        random.add(rows, rows.hash.astype(np.float64))
         medians.add(rows)
     middle, typical = medians.table(len(cells)), _Smallest(2 * number)
     for rows in _scored_rows(runs, system_of, cells, seed):

@@ -5,10 +5,21 @@ from pathlib import Path
 import pytest
 
 
+def load_module(name):
+    """A file of this folder as a module, which pytest's import mode does not offer by name."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.fixture(scope="session")
 def odd_images():
     """File name -> (bytes, expectation): one of every odd good image file and of every broken one."""
-    spec = importlib.util.spec_from_file_location("odd_images", Path(__file__).with_name("odd_images.py"))
-    module = sys.modules["odd_images"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.make()
+    return load_module("odd_images").make()
+
+
+@pytest.fixture(scope="session")
+def report_example():
+    """The module that makes an analysis, a card and a page by hand."""
+    return load_module("report_example")

@@ -48,6 +48,7 @@ class ShownCard:
     composition: int
     source: str | None
     view: str
+    ratio: float
     alt: str
     paths: list[tuple[int, int, str]]
     layers: list[PlacedLayer]
@@ -74,6 +75,7 @@ def _shown_card(card: Card, place: int, composition: int, detectors: Sequence[st
         composition=composition,
         source=source,
         view=f"0 0 {round(card.width * units)} {round(card.height * units)}",
+        ratio=round(max(card.width, 1) / max(card.height, 1), 4),
         alt=f"Image by {card.system}: asked for {asked}",
         paths=box_paths(card, detectors),
         layers=[PlacedLayer(detectors.index(layer.detector), layer.detector, layer) for layer in card.layers],

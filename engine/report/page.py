@@ -104,12 +104,22 @@ def render(page: Page) -> str:
         filters=filters(page.gallery),
         many_targets=any(len(card.asked) > 1 for card in page.gallery.cards),
         gallery_empty="No images were asked for." if page.analysis.systems else "There are no images.",
+        temperatures=_temperatures(page.runs),
         script=script,
         script_hash=f"sha256-{digest}",
         colour=colour,
         dash=dash,
     )
     return html
+
+
+def _temperatures(runs: Sequence[RunRecord]) -> dict[str, str]:
+    """Of each detector the temperatures that its RUNs were scored with."""
+    found: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for detector in run.record["ensemble"]["detectors"]:
+            found.setdefault(detector["name"], {})[f"{detector['tau']:g}"] = None
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def headline(analysis: Analysis) -> list[HeadlineBlock]:

@@ -1,0 +1,162 @@
+"""The report in a real browser: figures, filters, toggles, themes, a phone, paper."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tallymill.engine.report.page import render
+
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def report(report_example, tmp_path_factory):
+    """Six images: the three groups, of one and of two categories, in two systems and ranges."""
+    card = report_example.make_card
+    cards = [
+        card(group, system=system, item_id=f"{system}-{group}", composition=composition, count_range=count_range)
+        for system, composition, count_range in (("alpha", "single", "1-25"), ("beta", "double", "76-100"))
+        for group in ("worst", "typical", "random")
+    ]
+    gallery = report_example.Gallery(tuple(cards), report_example.DETECTORS, 8, 8)
+    path = tmp_path_factory.mktemp("browser") / "report.html"
+    path.write_text(render(report_example.make_page(gallery=gallery)), "utf-8")
+    return path
+
+
+def visible_cards(tab):
+    return tab.eval_on_selector_all(".card", "all => all.filter(c => c.offsetParent).map(c => c.dataset.group)")
+
+
+def test_figures_and_images_are_there_and_not_empty(opened, report):
+    tab = opened(report, viewport=DESK).tab
+    tab.eval_on_selector_all("img", "all => all.forEach(image => { image.loading = 'eager'; })")
+    tab.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    sizes = tab.eval_on_selector_all("img, .plot svg", "all => all.map(e => e.getBoundingClientRect().toJSON())")
+    assert len(sizes) > 6
+    assert all(size["width"] > 100 and size["height"] > 50 for size in sizes)
+
+
+def test_the_gallery_is_filtered(opened, report):
+    tab = opened(report, viewport=DESK).tab
+    assert len(visible_cards(tab)) == 6
+    tab.select_option("select[name=group]", "worst")
+    assert visible_cards(tab) == ["worst", "worst"]
+    assert tab.inner_text("output") == "2 of 6 images"
+    tab.select_option("select[name=system]", label="beta")
+    assert visible_cards(tab) == ["worst"]
+    assert tab.inner_text(".card:not([hidden]) .id") == "beta-worst"
+    tab.select_option("select[name=range]", "1-25")
+    assert visible_cards(tab) == []
+    assert "no image is like this" in tab.inner_text("output")
+    for name in ("group", "system", "range"):
+        tab.select_option(f"select[name={name}]", "")
+    tab.select_option("select[name=composition]", label="double")
+    assert len(visible_cards(tab)) == 3
+
+
+def test_a_detector_s_boxes_are_hidden_and_shown(opened, report):
+    tab = opened(report, viewport=DESK).tab
+    drawn = "all => all.filter(layer => layer.getClientRects().length).length"
+    assert tab.eval_on_selector_all(".card [data-layer='0']", drawn) == 12
+    tab.uncheck("input[data-detector='0']")
+    assert tab.eval_on_selector_all(".card [data-layer='0']", drawn) == 0
+    assert tab.eval_on_selector_all(".card [data-layer='1']", drawn) == 12
+    tab.check("input[data-detector='0']")
+    assert tab.eval_on_selector_all(".card [data-layer='0']", drawn) == 12
+
+
+def test_an_image_is_enlarged_by_keyboard_and_put_away_again(opened, report):
+    tab = opened(report, viewport=DESK).tab
+    tab.select_option("select[name=system]", label="alpha")
+    tab.focus(".card button.frame")
+    before = tab.eval_on_selector(".card img", "image => image.getBoundingClientRect().width")
+    tab.keyboard.press("Enter")
+    assert tab.is_visible("dialog img")
+    assert tab.eval_on_selector("dialog img", "image => image.getBoundingClientRect().width") > 1.5 * before
+    assert tab.inner_text("dialog .id") == "alpha-worst"
+    boxes = tab.eval_on_selector("dialog .boxes", "svg => svg.getBoundingClientRect().toJSON()")
+    image = tab.eval_on_selector("dialog img", "image => image.getBoundingClientRect().toJSON()")
+    assert all(abs(boxes[side] - image[side]) < 1 for side in ("x", "y", "width", "height"))
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("dialog .id") == "alpha-typical"
+    tab.keyboard.press("ArrowLeft")
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text("dialog .id") == "alpha-random"
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("dialog")
+    assert tab.evaluate("document.activeElement.className") == "frame"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of WCAG 2."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+CONTRASTS = """() => [...document.querySelectorAll("body *")].filter(e => e.offsetParent &&
+  !e.closest("svg, .sr, .skip") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => {
+  let behind = e;
+  const clear = p => getComputedStyle(p).backgroundColor.startsWith("rgba");
+  while (behind.parentElement && clear(behind)) behind = behind.parentElement;
+  return [getComputedStyle(e).color, getComputedStyle(behind).backgroundColor, e.textContent.slice(0, 40)];
+})"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(opened, report, scheme):
+    tab = opened(report, viewport=DESK, color_scheme=scheme).tab
+    found = tab.evaluate(CONTRASTS)
+    assert len(found) > 200
+    for ink, paper, words in found:
+        low, high = sorted((luminance(ink), luminance(paper)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper, words)
+
+
+def test_light_and_dark_follow_the_system_until_the_reader_chooses(opened, report):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = (opened(report, color_scheme=scheme).tab for scheme in ("light", "dark"))
+    assert luminance(light.evaluate(paper)) > 0.9
+    assert luminance(dark.evaluate(paper)) < 0.05
+    assert light.inner_text(".theme") == "Dark"
+    light.click(".theme")
+    assert light.evaluate(paper) == dark.evaluate(paper)
+    assert light.inner_text(".theme") == "Light"
+    light.emulate_media(color_scheme="dark")
+    assert luminance(light.evaluate(paper)) < 0.05
+    dark.click(".theme")
+    assert luminance(dark.evaluate(paper)) > 0.9
+
+
+def test_a_phone_scrolls_down_only(opened, report):
+    tab = opened(report, viewport=PHONE).tab
+    tab.eval_on_selector_all("details", "all => all.forEach(part => { part.open = true; })")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
+    size = "all => Math.min(...all.map(e => parseFloat(getComputedStyle(e).fontSize)))"
+    assert tab.eval_on_selector_all("td, th, p, li", size) >= 11
+
+
+def test_paper_has_everything_open_and_no_controls(opened, report, tmp_path):
+    tab = opened(report, viewport=DESK, color_scheme="dark").tab
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    tab.emulate_media(media="print")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not any(tab.is_visible(selector) for selector in (".controls", "nav.contents", ".theme"))
+    assert tab.is_visible(".legend")
+    hidden = "all => all.filter(table => !table.getClientRects().length).length"
+    assert tab.eval_on_selector_all("main table", hidden) == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert tab.eval_on_selector_all("details:not([open])", "all => all.length") > 0
+    pdf = tab.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+
+
+def test_without_scripts_everything_can_be_read(opened, report):
+    tab = opened(report, viewport=DESK, java_script_enabled=False).tab
+    assert tab.is_visible(".card")
+    assert not tab.is_visible(".controls")
+    assert tab.is_visible(".legend")

@@ -1,0 +1,115 @@
+"""An analysis, a gallery and a page made by hand, for tests of the report. See the fixture in conftest.py."""
+
+from __future__ import annotations
+
+import io
+from itertools import product
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tallymill.engine.numbench.analysis import results as r
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
+from tallymill.engine.report.gallery import GROUPS, Asked, Card, Gallery, Layer
+from tallymill.engine.report.page import Page, RunRecord
+
+DETECTORS = ("owl-vit", "grounding-dino")
+
+
+def estimate(value: float | None) -> r.Estimate:
+    return r.Estimate(value) if value is None else r.Estimate(value, value - 0.02, value + 0.02)
+
+
+def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) -> r.Analysis:
+    """Every table has rows; scores fall from range to range."""
+    fall = dict(zip(("all", *COUNT_RANGES), (0.4, 0.6, 0.41, 0.26, 0.11), strict=True))
+    cells = [
+        r.Cell(
+            s, c, n, n in STRESS_RANGES, 50, 48, 1, 1,
+            estimate(fall[n]), estimate(fall[n] + 0.04), estimate(0.04),
+            {d: estimate(fall[n] - 0.1) for d in DETECTORS},
+        )
+        for s, c, n in product(systems, ("all", *COMPOSITIONS), ("all", *COUNT_RANGES))
+    ]  # fmt: skip
+    tables: dict[str, Any] = {
+        "settings": {"range_by": "max", "resamples": 2000, "seed": 0},
+        "runs": [],
+        "notes": ["Four images a prompt."],
+        "systems": [r.SystemRow(s, "RUN", 400, 384, 8, 8, 100, 50, 4, 4, 0, 0, 3) for s in systems],
+        "overall": [c for c in cells if (c.composition, c.count_range) == ("all", "all")],
+        "cells": [c for c in cells if (c.composition, c.count_range) != ("all", "all")],
+        "losses": [r.Loss(s, c, estimate(0.8), estimate(0.7)) for s, c in product(systems, ("all", *COMPOSITIONS))],
+        "levels": [
+            r.Level(s, "layout", v, 100, 96, estimate(0.4), estimate(0.5)) for s, v in product(systems, LAYOUTS)
+        ],
+        "contrasts": [
+            r.Contrast(s, "layout", v, "free", 50, estimate(0.1), estimate(-0.1))
+            for s, v in product(systems, LAYOUTS[1:])
+        ],
+        "sensitivity": [
+            r.Sensitivity(s, f, estimate(0.8), estimate(0.5), 16, 1, 2)
+            for s, f in product(("all", *systems), ("count_range", "layout"))
+        ],
+        "families": [
+            r.Families(s, c, n, n in STRESS_RANGES, 48, 8, 30, 10)
+            for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
+        ],
+        "signed_errors": [
+            r.SignedError(s, c, n, n in STRESS_RANGES, 48, -3.5, -4.0, -0.2, -0.25, 40, 5, 3)
+            for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
+        ],
+        "curve": [
+            r.CurvePoint(s, c, n, n > 50, 4, estimate(1 - n / 110), estimate(1 - n / 120))
+            for s, c, n in product(systems, COMPOSITIONS, range(1, 101, 3))
+        ],
+        "visible": [
+            r.VisiblePoint(s, v, n, 4, n * 0.8, n * 0.7) for s, v, n in product(systems, LAYOUTS, range(1, 101, 9))
+        ],
+        "collision": [
+            r.CollisionFit(s, v, "fitted", 40.5, None if v == "free" else 0.25, 1.5, 12, 48)
+            for s, v in product(systems, LAYOUTS)
+        ],
+        "saturation": [r.Saturation(s, d, 400, 8, 12, 8000) for s, d in product(systems, DETECTORS)],
+        "uncovered": [r.Uncovered(s, "gryphon", 8) for s in systems],
+        "failures": [r.Failure(s, "image: a.jpg: not found", 8, "item 7") for s in systems],
+    }
+    return r.Analysis(**{**tables, **changes})
+
+
+def make_card(group: str = "worst", **changes: Any) -> Card:
+    """An image of 200 x 100 pixels with two targets and two detectors."""
+    picture = io.BytesIO()
+    Image.new("RGB", (40, 20), (90, 120, 60)).save(picture, "WEBP")
+    boxes = np.array([[10, 10, 60, 90], [80, 20, 120, 60], [150, 5, 230, 50]], np.float32)
+    values: dict[str, Any] = {
+        "system": "alpha", "group": group, "item_id": f"item {group}", "composition": "double", "count_range": "1-25",
+        "stress_test": False, "factors": ("grid", "clean"), "prompt": "generate 3 cats and 2 dogs", "cw_nps": 0.5,
+        "b_nps": 0.6, "asked": (Asked("cat", 3, 1.5, 2.0), Asked("dog", 2, 0.5, 1.0)),
+        "layers": tuple(Layer(d, boxes, np.array([0, 0, 1]), (1.6, 0.9)) for d in DETECTORS),
+        "width": 200, "height": 100, "thumbnail": picture.getvalue(), "thumbnail_size": (40, 20),
+    }  # fmt: skip
+    return Card(**{**values, **changes})
+
+
+def make_page(**changes: Any) -> Page:
+    record = {
+        "ensemble": {
+            "name": "numbench",
+            "detectors": [
+                {"name": d, "family": "owl", "model": f"{d}.onnx", "model_sha256": "0f" * 32, "tau": 0.93}
+                for d in DETECTORS
+            ],
+        },
+        "manifest": {"rows": 400},
+    }
+    cards = tuple(make_card(group) for group in GROUPS)
+    values: dict[str, Any] = {
+        "title": "alpha and beta",
+        "version": "0.1.0",
+        "analysis": make_analysis(),
+        "runs": (RunRecord("RUN", record, (("manifest, SHA-256", "ab" * 32),)),),
+        "gallery": Gallery(cards, DETECTORS, 8, 8),
+        "figures": {"curve": '<svg role="img" viewBox="0 0 10 10"><title>Curve</title></svg>'},
+    }
+    return Page(**{**values, **changes})
