@@ -139,7 +139,7 @@ def test_a_phone_scrolls_down_only(opened, report):
     assert tab.eval_on_selector_all("td, th, p, li", size) >= 11
 
 
-def test_paper_has_everything_open_and_no_controls(opened, report, tmp_path):
+def test_paper_has_everything_open_and_no_controls(opened, report):
     tab = opened(report, viewport=DESK, color_scheme="dark").tab
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
     tab.emulate_media(media="print")
