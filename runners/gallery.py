@@ -7,9 +7,8 @@ order of rows: ties are broken by a hash of the item's name and the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -29,15 +28,17 @@ from tallymill.runners.run import Run
 # The median of a cell is known to a 16,384th, which costs the same memory for any number of images.
 BINS = 1 << 14
 _COLUMNS = ("item_id", "system", "targets", "cw_nps", "status")
+MULTIPLE = "multiple"
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
-SystemOf = Callable[[int, str | None], str]
+# A system as RUNs tell it: the place of the RUN, and what its column says (None where that says nothing).
+SystemKey = tuple[int, str | None]
 
 
 class Cell(NamedTuple):
     """A cell of Table 4 of one system."""
 
-    system: str
+    system: SystemKey
     composition: str
     count_range: str
 
@@ -48,15 +49,18 @@ class Chosen:
 
     group: str
     cell: Cell
-    run: int
     row: int
+
+    @property
+    def run(self) -> int:
+        """The place of its RUN."""
+        return self.cell.system[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
     """The scored rows of one shard: ``key`` int64 [R] is the place of the cell, ``row`` int64 [R] that in the RUN."""
 
-    run: int
     key: NDArray[np.int64]
     cw_nps: NDArray[np.float64]
     hash: NDArray[np.uint64]
@@ -68,7 +72,7 @@ class _Smallest:
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._kept: dict[int, list[tuple[float, int, int, int]]] = {}
+        self._kept: dict[int, list[tuple[float, int, int]]] = {}
 
     def add(self, rows: _Rows, distance: NDArray[np.float64]) -> None:
         near = np.flatnonzero(distance <= self._farthest(int(rows.key.max()) + 1)[rows.key])
@@ -78,7 +82,7 @@ class _Smallest:
         rank = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
         for i in order[rank < self._number].tolist():
             kept = self._kept.setdefault(int(rows.key[i]), [])
-            kept.append((float(distance[i]), int(rows.hash[i]), rows.run, int(rows.row[i])))
+            kept.append((float(distance[i]), int(rows.hash[i]), int(rows.row[i])))
         for cell in key[first].tolist():
             self._kept[cell] = sorted(self._kept[cell])[: self._number]
 
@@ -90,9 +94,9 @@ class _Smallest:
                 limit[cell] = kept[-1][0]
         return limit
 
-    def of(self, cell: int) -> list[tuple[int, int]]:
-        """(run, row) of one cell, the smallest first."""
-        return [(run, row) for _, _, run, row in self._kept.get(cell, [])]
+    def of(self, cell: int) -> list[int]:
+        """The rows of one cell, the smallest first."""
+        return [row for _, _, row in self._kept.get(cell, [])]
 
 
 class _Medians:
@@ -116,33 +120,34 @@ class _Medians:
         return values
 
 
-def choose(
-    runs: Sequence[Run], system_of: SystemOf, systems: Sequence[str], number: int, *, seed: int = 0
-) -> list[Chosen]:
-    """``number`` images of each group for each of ``systems``, fewer where it has fewer, in their order.
+def choose(runs: Sequence[Run], number: int, *, seed: int = 0) -> dict[SystemKey, list[Chosen]]:
+    """``number`` images of each group for each system, fewer where it has fewer scored ones.
 
     Groups are the worst, the typical and random images; an image is chosen once, in the first of these that it belongs
-    to. ``system_of`` (place of the RUN, value of the column) names the system of an image.
+    to. Systems without a scored image have an empty list.
     """
-    if number < 1 or not systems:
-        return []
+    if number < 1:
+        return {}
     cells: dict[Cell, int] = {}
+    systems: dict[SystemKey, list[Chosen]] = {}
     worst, random, medians = _Smallest(number), _Smallest(3 * number), _Medians()
-    for rows in _scored_rows(runs, system_of, cells, seed):
+    for rows in _scored_rows(runs, cells, systems, seed):
         worst.add(rows, rows.cw_nps)
         random.add(rows, rows.hash.astype(np.float64))
         medians.add(rows)
     middle, typical = medians.table(len(cells)), _Smallest(2 * number)
-    for rows in _scored_rows(runs, system_of, cells, seed):
+    for rows in _scored_rows(runs, cells, systems, seed):
         typical.add(rows, np.abs(rows.cw_nps - middle[rows.key]))
     candidates = {WORST: worst, TYPICAL: typical, RANDOM: random}
-    return [found for system in systems for found in _dealt(system, cells, candidates, number)]
+    return {system: list(_dealt(system, cells, candidates, number)) for system in systems}
 
 
-def _dealt(system: str, cells: dict[Cell, int], candidates: dict[str, _Smallest], number: int) -> Iterator[Chosen]:
+def _dealt(
+    system: SystemKey, cells: dict[Cell, int], candidates: dict[str, _Smallest], number: int
+) -> Iterator[Chosen]:
     """Round after round one image of each cell, until there are enough."""
     own = sorted((cell for cell in cells if cell.system == system), key=_place)
-    taken: set[tuple[int, int]] = set()
+    taken: set[int] = set()
     for group in GROUPS:
         waiting = {cell: iter(candidates[group].of(cells[cell])) for cell in own}
         left = number
@@ -154,7 +159,7 @@ def _dealt(system: str, cells: dict[Cell, int], candidates: dict[str, _Smallest]
                 elif left:
                     taken.add(found)
                     left -= 1
-                    yield Chosen(group, cell, *found)
+                    yield Chosen(group, cell, found)
 
 
 def _place(cell: Cell) -> tuple[int, str, int]:
@@ -166,18 +171,20 @@ def _place(cell: Cell) -> tuple[int, str, int]:
     )
 
 
-def _scored_rows(runs: Sequence[Run], system_of: SystemOf, cells: dict[Cell, int], seed: int) -> Iterator[_Rows]:
+def _scored_rows(
+    runs: Sequence[Run], cells: dict[Cell, int], systems: dict[SystemKey, list[Chosen]], seed: int
+) -> Iterator[_Rows]:
     for place, run in enumerate(runs):
-        named = partial(system_of, place)
         for shard in run.shards:
             table = _read(run, shard)
+            for value in pc.unique(table["system"]).to_pylist():
+                systems.setdefault((place, value or None), [])
             scored = pc.equal(table["status"], SCORED).to_numpy()
             if not scored.any():
                 continue
             rows = table.filter(pa.array(scored)).combine_chunks()
             yield _Rows(
-                run=place,
-                key=_keys(rows, named, cells),
+                key=_keys(rows, place, cells),
                 cw_nps=rows["cw_nps"].to_numpy(),
                 hash=_hashes(rows["item_id"], seed),
                 row=shard.start + np.flatnonzero(scored),
@@ -191,13 +198,13 @@ def _read(run: Run, shard: Shard) -> pa.Table:
         return file.read([*_COLUMNS, *optional])
 
 
-def _keys(rows: pa.Table, system_of: Callable[[str | None], str], cells: dict[Cell, int]) -> NDArray[np.int64]:
+def _keys(rows: pa.Table, run: int, cells: dict[Cell, int]) -> NDArray[np.int64]:
     targets = rows["targets"].combine_chunks()
     lengths = targets.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     requested = targets.flatten().field("requested").to_numpy(zero_copy_only=False)
     most = np.maximum.reduceat(requested, np.concatenate([[0], np.cumsum(lengths)[:-1]])).astype(np.int64)
     ranges = np.clip((most - 1) // 25, 0, len(COUNT_RANGES) - 1)
-    by_number = pa.array([COMPOSITIONS[k > 1] for k in range(int(lengths.max()) + 1)]).take(pa.array(lengths))
+    by_number = pa.array((COMPOSITIONS[0], *COMPOSITIONS, MULTIPLE)).take(pa.array(np.minimum(lengths, 3)))
     if "composition" in rows.column_names:
         given = rows["composition"].cast(pa.string()).combine_chunks()
         by_number = pc.coalesce(given, by_number)
@@ -209,11 +216,8 @@ def _keys(rows: pa.Table, system_of: Callable[[str | None], str], cells: dict[Ce
     for code in found.tolist():
         rest, count_range = divmod(code, len(COUNT_RANGES))
         system, composition = divmod(rest, len(composed.dictionary))
-        cell = Cell(
-            system_of(systems.dictionary[system].as_py()),
-            composed.dictionary[composition].as_py(),
-            COUNT_RANGES[count_range],
-        )
+        name = systems.dictionary[system].as_py() or None
+        cell = Cell((run, name), composed.dictionary[composition].as_py(), COUNT_RANGES[count_range])
         keys.append(cells.setdefault(cell, len(cells)))
     return np.array(keys, np.int64)[inverse]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from tallymill.engine.report.gallery import Asked, Card, Layer
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
 from tallymill.kernels.count import calibrate
-from tallymill.runners.gallery import Chosen
+from tallymill.runners.gallery import Chosen, SystemKey
 from tallymill.runners.parts import read_part
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run
@@ -31,20 +31,28 @@ LONG_SIDE, QUALITY = 400, 75
 _TEXTS = ("text", "prompt")
 _FACTORS = ("layout", "appearance")
 
+TextOf = Callable[[str], str | None]
 
-def make_cards(runs: Sequence[Run], chosen: Sequence[Chosen], prompts: Mapping[str, str] | None = None) -> list[Card]:
+
+def make_cards(
+    runs: Sequence[Run], chosen: Sequence[Chosen], names: Mapping[SystemKey, str], text_of: TextOf | None = None
+) -> list[Card]:
     """A card for each image, in order. An image that cannot be read any more has a card that says why.
 
-    ``prompts`` are texts by prompt id, for RUNs that do not know them.
+    ``names`` are what the systems are called. ``text_of`` gives the text of a prompt id, for RUNs that do not know it.
     """
     cards: dict[Chosen, Card] = {}
     for place, run in enumerate(runs):
         own = sorted((c for c in chosen if c.run == place), key=lambda c: c.row)
-        cards |= _cards_of(run, own, prompts or {})
-    return [cards[c] for c in chosen]
+        cards |= _cards_of(run, own, text_of or _unknown)
+    return [replace(cards[c], system=names[c.cell.system]) for c in chosen]
 
 
-def _cards_of(run: Run, chosen: Sequence[Chosen], prompts: Mapping[str, str]) -> dict[Chosen, Card]:
+def _unknown(_prompt: str) -> None:
+    return None
+
+
+def _cards_of(run: Run, chosen: Sequence[Chosen], text_of: TextOf) -> dict[Chosen, Card]:
     plan = plan_of(run.record)
     size = run.record["shard_items"]
     cards = {}
@@ -61,7 +69,7 @@ def _cards_of(run: Run, chosen: Sequence[Chosen], prompts: Mapping[str, str]) ->
                     for (name, table), tau in zip(found.items(), plan.taus, strict=True)
                     if table is not None
                 ]
-                card = _card(c, row, layers, prompts)
+                card = _card(c, row, layers, text_of)
                 cards[c] = _with_image(card, run, c.row, row["image_hash"], reader)
     return cards
 
@@ -87,13 +95,15 @@ def _card(
     chosen: Chosen,
     row: dict[str, Any],
     layers: Sequence[tuple[Layer, tuple[int, int]]],
-    prompts: Mapping[str, str],
+    text_of: TextOf,
 ) -> Card:
-    texts = [row.get(name) for name in _TEXTS] + [prompts.get(row["prompt_id"])]
+    texts = [row.get(name) for name in _TEXTS]
+    if row["prompt_id"] is not None:
+        texts.append(text_of(row["prompt_id"]))
     factors = [row.get(name) for name in _FACTORS]
     width, height = max((size for _, size in layers), default=(0, 0))
     return Card(
-        system=chosen.cell.system,
+        system=chosen.cell.system[1] or "",
         group=chosen.group,
         item_id=row["item_id"],
         composition=chosen.cell.composition,

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from tallymill.engine.numbench.analysis import results as r
+from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCalibration, measure
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
 from tallymill.engine.report.gallery import GROUPS, Asked, Card, Gallery, Layer
 from tallymill.engine.report.page import Page, RunRecord
@@ -75,6 +76,39 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         "failures": [r.Failure(s, "image: a.jpg: not found", 8, "item 7") for s in systems],
     }
     return r.Analysis(**{**tables, **changes})
+
+
+def make_agreement(**changes: Any) -> r.Agreement:
+    """The last range lacks what cannot be computed."""
+    rows = [
+        r.AgreementRow("alpha", n, n in STRESS_RANGES, 40, 38, 60, 0.8, None, 0.85, 0.8, None, 0.5, 0.45, 0.1, 5, 2)
+        for n in ("all", *COUNT_RANGES[:3])
+    ]
+    nothing = r.AgreementRow(
+        "alpha", "76-100", True, 1, 1, 1, None, "chance agreement is 1", None, None, "fewer than three images",
+        0.1, 0.1, 0.0, None, None,
+    )  # fmt: skip
+    values = {"annotations": "a.csv", "annotations_sha256": "ab" * 32, "annotators": 3, "bin_width": 1}
+    return r.Agreement(**{**values, "range_by": "max", "rows": [*rows, nothing], "notes": ["Two are new."], **changes})
+
+
+def make_calibration(**changes: Any) -> CalibrationResult:
+    """One detector that is fitted, and one whose fit is refused."""
+    confidence, label = np.linspace(0.05, 0.95, 60), np.arange(60) % 3 > 0
+    raw, fitted = measure(confidence, label), measure(confidence, label, 1.4)
+    fits = [
+        DetectorCalibration(
+            detector=name, tau=1.4, tau_run=0.93, tau_used=0.93 if refused else 1.4, refused=refused, identifiable=True,
+            items=20, failed=0, objects=90, proposals=60, positives=40, before=raw, present=None, after=fitted,
+        )
+        for name, refused in zip(DETECTORS, (None, "needs a lower floor"), strict=True)
+    ]  # fmt: skip
+    values: dict[str, Any] = {
+        "run": "CAL", "run_created": "", "truth": "t.jsonl", "truth_sha256": "", "floor": 0.05, "lowest_threshold": 0.3,
+        "iou": 0.5, "items": 20, "failed": 1, "objects": 90, "without_objects": 2, "notes": ("A note.",),
+        "detectors": tuple(fits), "images": {},
+    }  # fmt: skip
+    return CalibrationResult(**{**values, **changes})
 
 
 def make_card(group: str = "worst", **changes: Any) -> Card:

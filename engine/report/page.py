@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Loss, SystemRow
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Loss, SystemRow
+from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import Gallery
@@ -58,8 +59,7 @@ class Page:
     runs: Sequence[RunRecord]
     gallery: Gallery = field(default_factory=Gallery)
     figures: Mapping[str, str] = field(default_factory=dict)
-    calibration: Any = None
-    agreement: Any = None
+    calibration: CalibrationResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,7 @@ def render(page: Page) -> str:
         many_targets=any(len(card.asked) > 1 for card in page.gallery.cards),
         gallery_empty="No images were asked for." if page.analysis.systems else "There are no images.",
         temperatures=_temperatures(page.runs),
+        reasons=_reasons(page.analysis.agreement),
         script=script,
         script_hash=f"sha256-{digest}",
         colour=colour,
@@ -120,6 +121,17 @@ def _temperatures(runs: Sequence[RunRecord]) -> dict[str, str]:
         for detector in run.record["ensemble"]["detectors"]:
             found.setdefault(detector["name"], {})[f"{detector['tau']:g}"] = None
     return {name: ", ".join(values) for name, values in found.items()}
+
+
+def _reasons(agreement: Agreement | None) -> list[str]:
+    """Why kappas and correlations are missing, each reason once, with the ranges that it is about."""
+    found: dict[str, list[str]] = {}
+    for row in agreement.rows if agreement else []:
+        where = f"{row.system}, {row.count_range.replace('-', '–')}{'‡' if row.stress_test else ''}"
+        for what, why in (("no kappa", row.kappa_why), ("no correlation", row.correlation_why)):
+            if why:
+                found.setdefault(f"{what}: {why}", []).append(where)
+    return [text.shown(f"{why} ({'; '.join(where)})", 400) for why, where in found.items()]
 
 
 def headline(analysis: Analysis) -> list[HeadlineBlock]:

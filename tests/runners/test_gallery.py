@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tallymill.runners.gallery import BINS, choose
+from tallymill.engine.report.gallery import Card
+from tallymill.runners.gallery import BINS, Chosen, choose
 from tallymill.runners.gallery_images import make_cards
 from tallymill.runners.run import Run
 from tallymill.runners.sweep import sweep
@@ -19,8 +20,16 @@ from tallymill.runners.sweep import sweep
 DETECTORS = ("one", "two")
 
 
-def named(_run: int, value: str | None) -> str:
-    return value or "RUN"
+KEY = (0, None)
+
+
+def chosen_of(run: Run, number: int, **options) -> list[Chosen]:
+    """Of a RUN that names no system."""
+    return choose([run], number, **options)[KEY]
+
+
+def cards_of(run: Run, number: int) -> list[Card]:
+    return make_cards([run], chosen_of(run, number), {KEY: "system"})
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +50,7 @@ def test_the_worst_and_the_typical_are_what_a_plain_search_finds(swept):
         most = max(target["requested"] for target in row["targets"])
         cells[len(row["targets"]), (most - 1) // 25].append(row)
     ids = run.scores["item_id"].to_pylist()
-    chosen = choose([run], named, ["RUN"], len(cells))
+    chosen = chosen_of(run, len(cells))
     found = {group: [ids[c.row] for c in chosen if c.group == group] for group in ("worst", "typical", "random")}
     assert [len(items) for items in found.values()] == [len(cells)] * 3
     for place, key in enumerate(sorted(cells)):
@@ -56,7 +65,7 @@ def test_the_worst_and_the_typical_are_what_a_plain_search_finds(swept):
 def test_no_image_is_chosen_twice_and_all_are_in_the_end(swept):
     _, run = swept
     scored = run.scores["cw_nps"].length() - run.scores["cw_nps"].null_count
-    chosen = choose([run], named, ["RUN"], 100)
+    chosen = chosen_of(run, 100)
     assert len({c.row for c in chosen}) == len(chosen) == scored
 
 
@@ -69,32 +78,44 @@ def test_rows_and_shards_may_stand_in_any_order(swept, tmp_path):
 
     def chosen(of: Run) -> list[tuple[str, str]]:
         ids = of.scores["item_id"].to_pylist()
-        return [(c.group, ids[c.row]) for c in choose([of], named, ["RUN"], 5)]
+        return [(c.group, ids[c.row]) for c in chosen_of(of, 5)]
 
     assert chosen(run) == chosen(other)
 
 
 def test_another_seed_gives_other_random_images(swept):
     _, run = swept
-    rows = [{c.row for c in choose([run], named, ["RUN"], 8, seed=seed) if c.group == "random"} for seed in (0, 1)]
+    rows = [{c.row for c in chosen_of(run, 8, seed=seed) if c.group == "random"} for seed in (0, 1)]
     assert rows[0] != rows[1]
 
 
-def test_systems_stand_in_the_order_given_and_others_are_left_out(swept):
-    _, run = swept
-    chosen = choose([run, run, run], lambda place, _: "cab"[place], ["c", "a"], 2)
-    assert list(dict.fromkeys(c.cell.system for c in chosen)) == ["c", "a"]
-    assert {c.run for c in chosen} == {0, 1}
+def test_systems_are_told_apart_by_run_and_by_name(swept, tmp_path):
+    folder, run = swept
+    rows = [json.loads(line) for line in (folder / "m.jsonl").read_text().splitlines()]
+    named = [{**row, "system": ("alpha", "", "beta")[k % 3]} for k, row in enumerate(rows)]
+    rows_of_gamma = [
+        {**row, "item_id": f"g{k}", "targets": {"cat": 101}, "system": "gamma"} for k, row in enumerate(rows)
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*named, *rows_of_gamma]))
+    sweep(tmp_path / "m.jsonl", tmp_path / "run", ensemble=folder / "e.toml", workers=1)
+    found = choose([run, Run(tmp_path / "run")], 2)
+    assert set(found) == {KEY, (1, "alpha"), (1, None), (1, "beta"), (1, "gamma")}
+    assert found[1, "gamma"] == []
+    assert all(c.run == key[0] for key, chosen in found.items() for c in chosen)
+    names = dict(zip(found, "abcde", strict=True))
+    flat = [c for chosen in found.values() for c in chosen]
+    cards = make_cards([run, Run(tmp_path / "run")], flat, names)
+    assert [card.system for card in cards] == [names[c.cell.system] for c in flat]
 
 
 def test_nothing_is_chosen_where_nothing_is_wanted(swept):
     _, run = swept
-    assert choose([run], named, ["RUN"], 0) == choose([run], named, [], 5) == []
+    assert choose([run], 0) == {}
 
 
 def test_layers_hold_the_boxes_that_the_score_counted(swept):
     _, run = swept
-    cards = make_cards([run], choose([run], named, ["RUN"], 5))
+    cards = cards_of(run, 5)
     scores = {row["item_id"]: row for row in run.scores.to_pylist()}
     for card in cards:
         row = scores[card.item_id]
@@ -107,7 +128,7 @@ def test_layers_hold_the_boxes_that_the_score_counted(swept):
 
 def test_an_image_that_is_not_there_has_a_card_with_the_reason(swept):
     _, run = swept
-    cards = make_cards([run], choose([run], named, ["RUN"], 1))
+    cards = cards_of(run, 1)
     assert all(card.thumbnail is None for card in cards)
     assert all("not found" in card.reason for card in cards)
 
@@ -125,7 +146,7 @@ def pictured(tmp_path_factory, image_folder, image_ensemble_file):
 
 def test_a_card_has_a_thumbnail_the_prompt_and_the_size_that_boxes_refer_to(pictured):
     _, run = pictured
-    cards = make_cards([run], choose([run], named, ["RUN"], 2))
+    cards = cards_of(run, 2)
     assert len(cards) == 6
     for card in cards:
         with Image.open(io.BytesIO(card.thumbnail)) as thumbnail:
@@ -138,13 +159,13 @@ def test_a_card_has_a_thumbnail_the_prompt_and_the_size_that_boxes_refer_to(pict
 
 def test_a_file_that_changed_or_went_is_told(pictured):
     images, run = pictured
-    chosen = choose([run], named, ["RUN"], 2)
-    names = [card.item_id for card in make_cards([run], chosen)]
+    chosen = chosen_of(run, 2)
+    names = [card.item_id for card in make_cards([run], chosen, {KEY: "system"})]
     kept = {name: (images / name).read_bytes() for name in names[:2]}
     try:
         (images / names[0]).write_bytes(kept[names[0]] + b"more")
         (images / names[1]).unlink()
-        cards = make_cards([run], chosen)
+        cards = make_cards([run], chosen, {KEY: "system"})
     finally:
         for name, data in kept.items():
             (images / name).write_bytes(data)
@@ -153,10 +174,13 @@ def test_a_file_that_changed_or_went_is_told(pictured):
     assert all(card.thumbnail for card in cards[2:])
 
 
-def test_prompts_of_a_file_stand_in(pictured):
-    _, run = pictured
-    chosen = choose([run], named, ["RUN"], 1)
-    assert make_cards([run], chosen, {"p": "never asked"})[0].prompt.startswith("generate")
+def test_the_text_of_a_prompt_is_looked_up_where_the_run_does_not_know_it(tmp_path, ensemble_file):
+    rows = [{"item_id": f"{k}", "image": f"{k}.png", "prompt_id": f"p{k}", "targets": {"cat": 1 + k}} for k in range(3)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sweep(tmp_path / "m.jsonl", tmp_path / "run", ensemble=ensemble_file(tmp_path / "e.toml", "one"), workers=1)
+    run = Run(tmp_path / "run")
+    cards = make_cards([run], chosen_of(run, 1), {KEY: "system"}, {"p0": "a cat", "p1": "2 cats", "p2": "3 cats"}.get)
+    assert sorted((card.item_id, card.prompt) for card in cards) == [("0", "a cat"), ("1", "2 cats"), ("2", "3 cats")]
 
 
 def test_a_large_image_is_made_small(tmp_path, image_ensemble_file):
@@ -166,7 +190,7 @@ def test_a_large_image_is_made_small(tmp_path, image_ensemble_file):
     (folder / "metadata.jsonl").write_text(json.dumps({"file_name": "a.png", "targets": {"cat": 2}}) + "\n")
     sweep(folder, tmp_path / "run", ensemble=image_ensemble_file(tmp_path / "e.toml", "one"), workers=1)
     run = Run(tmp_path / "run")
-    (card,) = make_cards([run], choose([run], named, ["RUN"], 3))
+    (card,) = cards_of(run, 3)
     assert card.thumbnail_size == (400, 200)
     assert (card.width, card.height) == (1000, 500)
 
@@ -176,4 +200,4 @@ def test_a_run_that_lost_its_items_says_so(swept, tmp_path):
     sweep(folder / "m.jsonl", tmp_path / "run", ensemble=folder / "e.toml", workers=1)
     (tmp_path / "run" / "items.arrow").unlink()
     run = Run(tmp_path / "run")
-    assert "items.arrow is gone" in make_cards([run], choose([run], named, ["RUN"], 1))[0].reason
+    assert "items.arrow is gone" in cards_of(run, 1)[0].reason
