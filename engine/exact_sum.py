@@ -36,3 +36,37 @@ def exact_sums(values: NDArray[np.float64], groups: NDArray[Any], number: int) -
 def rounded(total: int) -> float:
     """The float nearest to an exact sum. Raises ``OverflowError`` where there is none, as ``math.fsum`` does."""
     return total / (1 << FINEST)
+
+
+class ExactSums:
+    """Exact sums by group that grow part by part, all in arrays: for many groups, where :func:`exact_sums` is slow.
+
+    A sum is held as whole numbers of 2^-(26 j), one array a step j that some value has bits in.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, NDArray[np.int64]] = {}
+
+    def add(self, values: NDArray[np.float64], groups: NDArray[Any], number: int) -> None:
+        """Add ``values`` float64 [N], finite, N up to 2^26, to ``groups`` integers [N] in 0..number-1."""
+        if len(values) > MAX_VALUES:
+            raise ValueError(f"values: wanted at most {MAX_VALUES}, got {len(values)}")
+        rest = values
+        step = 1 - -(-int(np.frexp(np.abs(values).max(initial=0.0))[1]) // PIECE_BITS)
+        while rest.any():
+            pieces = np.trunc(np.ldexp(rest, step * PIECE_BITS))
+            sums = np.bincount(groups, pieces, number).astype(np.int64)
+            before = self._pieces.get(step, np.zeros(0, np.int64))
+            longer, shorter = (before, sums) if len(before) > len(sums) else (sums, before)
+            longer[: len(shorter)] += shorter
+            self._pieces[step] = longer
+            rest = rest - np.ldexp(pieces, -step * PIECE_BITS)
+            step += 1
+
+    def exact(self, number: int) -> list[int]:
+        """The first ``number`` sums, 0 where nothing was added, in units of 2^-1200: see :func:`rounded`."""
+        found = [0] * number
+        for step, pieces in self._pieces.items():
+            for group in np.flatnonzero(pieces[:number]).tolist():
+                found[group] += int(pieces[group]) << (FINEST - step * PIECE_BITS)
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -76,10 +76,14 @@ def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
         return None
 
 
-def open_part(path: Path, stamp: str, shard: Shard) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
-    """The same with the file, opened for reading."""
+def open_part(
+    path: Path, stamp: str, shard: Shard, *, encoded: Collection[str] = ()
+) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
+    """The same with the file, opened for reading; text columns that are ``encoded`` come as dictionaries."""
     try:
         file = pq.ParquetFile(str(path))
+        if there := [name for name in encoded if name in file.schema_arrow.names]:
+            file = pq.ParquetFile(str(path), metadata=file.metadata, read_dictionary=there)
         counts = _counts_in(file.metadata, stamp, shard)
     except UNREADABLE:
         return None

@@ -78,7 +78,7 @@ def score_table(source: Run, plan: ScorePlan, user: UserScore | None = None, *, 
                 return _score(part, systems, plan, user)
 
         jobs = ((shard, partial(work, shard, items.systems(shard))) for shard in source.shards)
-        for shard, scored in _in_order(pool, jobs, ahead=2 * max(workers, 1)):
+        for shard, scored in in_order(pool, jobs, ahead=2 * max(workers, 1)):
             if user is not None and scored.failed is not None:
                 raise user.failure(columns.item_id(shard, scored.failed.place), scored.failed)
             totals.add(scored)
@@ -325,7 +325,7 @@ def _padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, size - values.shape[-1])])
 
 
-def _in_order(
+def in_order(
     pool: ThreadPoolExecutor, jobs: Iterator[tuple[Shard, Callable[[], T]]], ahead: int
 ) -> Iterator[tuple[Shard, T]]:
     """The results in the order of the jobs, of which ``ahead`` are begun before they are asked for."""

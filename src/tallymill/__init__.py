@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 __all__ = [
     "Settings",
+    "analyse",
     "build_prompts",
     "calibrate",
     "check_prompts",
@@ -29,6 +30,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tallymill.engine.settings import Settings
+    from tallymill.runners.analyse import analyse
     from tallymill.runners.calibrate import calibrate
     from tallymill.runners.dump import dump
     from tallymill.runners.prompts import build_prompts, check_prompts, subset_prompts
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Settings": "tallymill.engine.settings",
+    "analyse": "tallymill.runners.analyse",
     "build_prompts": "tallymill.runners.prompts",
     "calibrate": "tallymill.runners.calibrate",
     "check_prompts": "tallymill.runners.prompts",

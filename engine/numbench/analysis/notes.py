@@ -1,0 +1,112 @@
+"""Sentences that a reader must have seen before the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tallymill.engine.numbench.analysis.gather import Gathered, Tables
+from tallymill.engine.numbench.analysis.images import MAX_LEVELS, MULTIPLE, UNKNOWN
+from tallymill.engine.numbench.analysis.results import SystemRow
+from tallymill.engine.numbench.factors import RangeBy
+
+_RANGE_BY = {
+    "mean": "The count range of an image with several counts is that of their mean, rounded up.",
+    "per-target": "Each target has its own count range and its own score, clipped alone: in the tables of scores "
+    "every target counts as an image. Failure families go by the larger count.",
+}
+_SHOWN = 3
+
+
+def notes_of(
+    gathered: Gathered,
+    tables: Tables,
+    rows: Sequence[SystemRow],
+    runs: Sequence[Mapping[str, Any]],
+    range_by: RangeBy,
+) -> list[str]:
+    """What there is to tell, the weightiest first."""
+    return [
+        *_of_images(rows),
+        *_of_prompts(rows),
+        *_of_runs(runs),
+        *_of_factors(gathered, tables),
+        *([_RANGE_BY[range_by]] if range_by in _RANGE_BY else []),
+    ]
+
+
+def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
+    for row in rows:
+        if row.error or row.uncovered:
+            parts = [f"{row.error:,} failed"] * (row.error > 0) + [f"{row.uncovered:,} uncovered"] * (row.uncovered > 0)
+            yield (
+                f"{row.system}: {row.error + row.uncovered:,} of {row.items:,} images have no score "
+                f"({', '.join(parts)}) and are in no mean."
+            )
+        if not row.scored:
+            yield f"{row.system}: no image has a score."
+        if row.not_1024:
+            yield f"{row.system}: {row.not_1024:,} images are not 1024 x 1024."
+    several = [row for row in rows if row.samples_most > 1]
+    for row in several:
+        few = row.samples_least if row.samples_least == row.samples_most else f"{row.samples_least:,} to"
+        much = "" if row.samples_least == row.samples_most else f" {row.samples_most:,}"
+        yield f"{row.system}: {few}{much} images a prompt; a mean weighs images, resamples take cores whole."
+
+
+def _of_prompts(rows: Sequence[SystemRow]) -> Iterator[str]:
+    for row in rows:
+        if row.prompts and row.prompts_missing:
+            yield f"{row.system}: {row.prompts_missing:,} prompts have no image; systems may differ for what they lack."
+        if row.items_without_prompt:
+            yield (
+                f"{row.system}: {row.items_without_prompt:,} images name no prompt; without a core_id each stands "
+                "for itself, in resamples and contrasts too."
+            )
+
+
+def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """How RUNs differ in what makes scores comparable."""
+    if len(runs) < 2:
+        return
+    first = runs[0]
+    for name, words in (
+        ("detectors", "detectors, models or temperatures"),
+        ("schedule", "threshold schedules"),
+        ("settings", "settings"),
+    ):
+        others = [run["run"] for run in runs[1:] if run[name] != first[name]]
+        if others:
+            yield f"{_listed(others)} was scored with other {words} than {first['run']}: scores do not compare."
+
+
+def _of_factors(gathered: Gathered, tables: Tables) -> Iterator[str]:
+    axes, factors = tables.axes, gathered.factors
+    for name, words, codes in (
+        ("composition", axes.compositions, factors.compositions),
+        ("layout", axes.layouts, factors.layouts),
+        ("appearance", axes.appearances, factors.looks),
+    ):
+        if codes.full:
+            yield f"The column {name} has more than {MAX_LEVELS} different values: it is not taken as a factor."
+        elif set(words) <= {UNKNOWN} and name != "composition":
+            yield f"No image tells its {name}: there are no tables of it. Sweep with --prompts to bring it in."
+        elif UNKNOWN in words:
+            yield f"Some images do not tell their {name}: they stand under “{UNKNOWN}”."
+    if MULTIPLE in axes.compositions:
+        yield f"Images that ask for three categories or more are of the composition “{MULTIPLE}”."
+    if gathered.ranges_differ:
+        yield (
+            f"{gathered.ranges_differ:,} images have a count_range that is not that of their larger count; the tables "
+            "go by the counts."
+        )
+    if tables.split_cores:
+        yield (
+            f"{tables.split_cores:,} cores have images of several compositions or ranges: they are resampled in each "
+            "apart."
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

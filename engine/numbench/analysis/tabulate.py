@@ -1,0 +1,199 @@
+"""The rows of every table, from estimates and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.exact_sum import rounded
+from tallymill.engine.numbench.analysis.counting import FAMILIES, Counting
+from tallymill.engine.numbench.analysis.estimates import Estimates
+from tallymill.engine.numbench.analysis.grid import Axes, Placing
+from tallymill.engine.numbench.analysis.images import UNKNOWN
+from tallymill.engine.numbench.analysis.results import (
+    ALL,
+    Cell,
+    Contrast,
+    CurvePoint,
+    Families,
+    Level,
+    Loss,
+    Sensitivity,
+    SignedError,
+    VisiblePoint,
+)
+from tallymill.engine.numbench.analysis.sensitivity import factors_of
+from tallymill.engine.numbench.analysis.statistics import membership, with_all
+from tallymill.engine.numbench.analysis.units import PairedLevels
+from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, count_range
+
+Ints = NDArray[np.int64]
+
+
+def cells(axes: Axes, numbers: Ints, estimates: Estimates) -> tuple[list[Cell], list[Cell]]:
+    """Table 4: one row a system over everything, and the rows by composition and count range, "all" last."""
+    status = with_all(numbers.sum(axis=(-1, -2)), -1, -2)
+    overall: list[Cell] = []
+    found: list[Cell] = []
+    for s, c, k, names in _cells(axes):
+        scored, error, uncovered = status[:, s, c, k].tolist()
+        cell = Cell(
+            *names,
+            stress_test=names[2] in STRESS_RANGES,
+            items=scored + error + uncovered,
+            scored=scored,
+            error=error,
+            uncovered=uncovered,
+            cw_nps=estimates("cell.cw_nps", s, c, k),
+            b_nps=estimates("cell.b_nps", s, c, k),
+            gap=estimates("cell.gap", s, c, k),
+            single_cw={name: estimates("cell.single_cw", s, c, k, d) for d, name in enumerate(axes.detectors)},
+        )
+        (overall if names[1:] == (ALL, ALL) else found).append(cell)
+    return overall, found
+
+
+def losses(axes: Axes, estimates: Estimates) -> list[Loss]:
+    """The loss from the first range to the last, by composition."""
+    compositions = [*axes.compositions, ALL]
+    return [
+        Loss(system, composition, estimates("loss.cw_nps", s, c), estimates("loss.b_nps", s, c))
+        for s, system in enumerate(axes.systems)
+        for c, composition in enumerate(compositions)
+    ]
+
+
+def levels(axes: Axes, numbers: Ints, estimates: Estimates) -> list[Level]:
+    """Means by layout, appearance and modifier group, of those that are known."""
+    factors = {"layout": axes.layouts, "appearance": axes.appearances, "modifier_group": axes.groups}
+    status = {
+        name: numbers.sum(axis=(2, 3, 5)) if name == "layout" else numbers.sum(axis=(2, 3, 4)) @ _looks_of(axes, name)
+        for name in factors
+    }
+    found = []
+    for s, system in enumerate(axes.systems):
+        for name, words in factors.items():
+            if set(words) <= {UNKNOWN}:
+                continue
+            for at, word in enumerate(words):
+                items, scored = int(status[name][:, s, at].sum()), int(status[name][0, s, at])
+                cw, b = (estimates(f"level.{name}.{score}", s, at) for score in ("cw_nps", "b_nps"))
+                found.append(Level(system, name, word, items, scored, cw, b))
+    return found
+
+
+def _looks_of(axes: Axes, factor: str) -> Ints:
+    words = axes.appearances if factor == "appearance" else axes.groups
+    return membership(axes, factor, words).astype(np.int64)
+
+
+def contrasts(
+    axes: Axes, pairs: Sequence[PairedLevels], numbers: NDArray[np.float64], estimates: Estimates
+) -> list[Contrast]:
+    """The paired differences; ``numbers`` [S, X] of cores that have both sides."""
+    return [
+        Contrast(
+            system,
+            pair.factor,
+            pair.name,
+            pair.reference_name,
+            int(numbers[s, x]),
+            estimates("contrast.cw_nps", s, x),
+            estimates("contrast.b_nps", s, x),
+        )
+        for s, system in enumerate(axes.systems)
+        for x, pair in enumerate(pairs)
+    ]
+
+
+def curve(axes: Axes, numbers: NDArray[np.float64], estimates: Estimates) -> list[CurvePoint]:
+    """Scores against count, where there is an image; ``numbers`` [S, C, 100]."""
+    return [
+        CurvePoint(
+            axes.systems[s],
+            axes.compositions[c],
+            n + 1,
+            count_range(n + 1) in STRESS_RANGES,
+            int(numbers[s, c, n]),
+            estimates("curve.cw_nps", s, c, n),
+            estimates("curve.b_nps", s, c, n),
+        )
+        for s, c, n in np.argwhere(numbers > 0).tolist()
+    ]
+
+
+def sensitivity(axes: Axes, estimates: Estimates, cells_of: dict[str, Ints]) -> list[Sensitivity]:
+    """By system and factor, and the means over systems; ``cells_of`` [S, 3] has by factor used, best 0, one level."""
+    found = []
+    for s, system in enumerate([*axes.systems, ALL]):
+        for name in factors_of(axes):
+            counts = cells_of[name].sum(axis=0) if system == ALL and s == len(axes.systems) else cells_of[name][s]
+            relative, absolute = (estimates(f"sensitivity.{name}.{kind}", s) for kind in ("relative", "absolute"))
+            found.append(Sensitivity(system, name, relative, absolute, *counts.tolist()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CountTables:
+    """The tables that ``Counting`` fills."""
+
+    families: list[Families]
+    signed_errors: list[SignedError]
+    visible: list[VisiblePoint]
+
+
+def count_tables(axes: Axes, placing: Placing, counting: Counting) -> CountTables:
+    """Families and signed errors by composition and range, "all" last; visible counts by layout and request."""
+    systems = len(placing.systems)
+    families = with_all(_placed(counting.families(systems), placing.systems, placing.compositions, axes), 2, 1)
+    sides = with_all(_placed(counting.sides(systems), placing.systems, placing.compositions, axes), 2, 1)
+    errors = [
+        with_all(_placed(sums, placing.systems, placing.compositions, axes), 2, 1) for sums in counting.errors(systems)
+    ]
+    found = CountTables([], [], [])
+    for s, c, k, names in _cells(axes):
+        stress = names[2] in STRESS_RANGES
+        of = dict(zip(FAMILIES, families[s, c, k].tolist(), strict=True))
+        found.families.append(Families(*names, stress, sum(of.values()), **of))
+        under, exact, over = sides[s, c, k].tolist()
+        targets = under + exact + over
+        hard, soft, hard_relative, soft_relative = (
+            rounded(sums[s, c, k]) / targets if targets else None for sums in errors
+        )
+        means = hard, soft, hard_relative, soft_relative
+        found.signed_errors.append(SignedError(*names, stress, targets, *means, under, exact, over))
+    found.visible.extend(_visible(axes, placing, counting))
+    return found
+
+
+def _visible(axes: Axes, placing: Placing, counting: Counting) -> Iterator[VisiblePoint]:
+    systems = len(placing.systems)
+    seen, hard, soft = (
+        _placed(values, placing.systems, placing.layouts, axes, layouts=True)
+        for values in (counting.seen(systems), *counting.visible(systems))
+    )
+    for s, layout, n in np.argwhere(seen > 0).tolist():
+        number = int(seen[s, layout, n])
+        means = (rounded(sums[s, layout, n]) / number for sums in (hard, soft))
+        yield VisiblePoint(axes.systems[s], axes.layouts[layout], n, number, *means)
+
+
+def _placed(values: NDArray[Any], systems: Ints, second: Ints, axes: Axes, *, layouts: bool = False) -> NDArray[Any]:
+    """From codes to places: arrays of shape [S, codes, ...] to [S, C or L, ...]."""
+    found = np.zeros(
+        (len(axes.systems), len(axes.layouts if layouts else axes.compositions), *values.shape[2:]), values.dtype
+    )
+    s, c = np.broadcast_arrays(systems[:, None], second[None, : values.shape[1]])
+    np.add.at(found, (s, c), values[:, : len(second)])
+    return found
+
+
+def _cells(axes: Axes) -> Iterator[tuple[int, int, int, tuple[str, str, str]]]:
+    for s, system in enumerate(axes.systems):
+        for c, composition in enumerate([*axes.compositions, ALL]):
+            for k, name in enumerate([*COUNT_RANGES, ALL]):
+                yield s, c, k, (system, composition, name)

@@ -1,0 +1,220 @@
+"""Cores inside (composition, range), the units that are resampled, and what each of them brings to the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tallymill.engine.exact_sum import ExactSums, rounded
+from tallymill.engine.numbench.analysis.grid import CLEAN, MODIFIED, Axes, Grid
+from tallymill.engine.numbench.analysis.images import UNKNOWN, range_codes
+from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
+from tallymill.engine.numbench.factors import FREE, GUIDED
+from tallymill.engine.numbench.factors import MODIFIER_GROUPS as GROUPS
+
+# Numbers that one block of units may have in its largest array.
+_BLOCK = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class PairedLevels:
+    """A contrast: images whose place in L x P has ``level`` against those of ``reference``, bool [L, P] each, paired
+    along the other axis.
+    """
+
+    factor: str
+    name: str
+    reference_name: str
+    level: NDArray[np.bool_]
+    reference: NDArray[np.bool_]
+
+
+def contrasts_of(axes: Axes) -> list[PairedLevels]:
+    """Every contrast of the factors that are known: guided layouts against free, modified images against clean."""
+    layouts, looks = np.array(axes.layouts), axes.looks
+    shape = len(layouts), len(looks)
+
+    def of_layouts(*names: str) -> NDArray[np.bool_]:
+        return np.broadcast_to(np.isin(layouts, names)[:, None], shape)
+
+    def of_looks(appearance: str, *groups: str | None) -> NDArray[np.bool_]:
+        has = [look == appearance and (not groups or group in groups) for look, group in looks]
+        return np.broadcast_to(np.array(has, np.bool_), shape)
+
+    found = []
+    if FREE in axes.layouts:
+        sides = [*((name, (name,)) for name in axes.layouts if name not in (FREE, UNKNOWN)), ("guided", GUIDED)]
+        found += [PairedLevels("layout", name, FREE, of_layouts(*names), of_layouts(FREE)) for name, names in sides]
+    if CLEAN in axes.appearances:
+        kinds: list[tuple[str, tuple[str, ...]]] = [(MODIFIED, ())]
+        kinds += [(group, (group,)) for group in GROUPS if group in axes.groups]
+        clean = of_looks(CLEAN)
+        found += [PairedLevels("appearance", name, CLEAN, of_looks(MODIFIED, *groups), clean) for name, groups in kinds]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Units with a scored image: those of unit u are the leaves ``order[first[u]:first[u+1]]`` of ``grid``.
+
+    ``order`` int64 [L'], ``first`` int64 [U+1], ``stratum`` int64 [U], ascending; inside a stratum units stand by their
+    core, by its id where they were made with ``by_id``.
+    """
+
+    grid: Grid
+    order: NDArray[np.int64]
+    first: NDArray[np.int64]
+    stratum: NDArray[np.int64]
+    contrasts: list[PairedLevels]
+
+    def __len__(self) -> int:
+        return len(self.stratum)
+
+    def strata(self) -> list[slice]:
+        """The units of each stratum."""
+        edges = (np.flatnonzero(np.diff(self.stratum)) + 1).tolist()
+        pairs = zip([0, *edges], [*edges, len(self)], strict=True)
+        return [slice(start, stop) for start, stop in pairs if stop > start]
+
+    def blocks(self) -> Iterator[slice]:
+        """Runs of units of one stratum that are worked on together."""
+        s, _, k, layouts, looks = self.grid.axes.shape
+        size = max(_BLOCK // (s * k * layouts * looks), 1)
+        for stratum in self.strata():
+            for begin in range(stratum.start, stratum.stop, size):
+                yield slice(begin, min(begin + size, stratum.stop))
+
+
+def units_of(grid: Grid, *, by_id: bool) -> Units:
+    """Order the leaves by unit, leaving out units without a scored image."""
+    core = grid.leaves.core
+    if by_id:
+        ids = np.asarray(pc.sort_indices(grid.leaves.names.settled), np.int64)
+        rank = np.empty(len(ids), np.int64)
+        rank[ids] = np.arange(len(ids))
+        core = rank[core]
+    order = np.lexsort((core, grid.stratum))
+    core, stratum = core[order], grid.stratum[order]
+    new = np.concatenate([[True], (core[1:] != core[:-1]) | (stratum[1:] != stratum[:-1])])[: len(core)]
+    first = np.flatnonzero(new)
+    scored = np.add.reduceat(grid.leaves.number(0)[order], first) > 0 if len(first) else np.zeros(0, np.bool_)
+    sizes = np.diff([*first, len(core)])
+    kept = np.concatenate([[0], np.cumsum(sizes[scored])]).astype(np.int64)
+    return Units(grid, order[np.repeat(scored, sizes)], kept, stratum[first[scored]], contrasts_of(grid.axes))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What U consecutive units of one stratum bring to the sums, of the ranges K' in ``ranges`` only.
+
+    ``number``, ``cw`` and ``b`` float64 [U, S, K', L, P]; ``single_number`` and ``single_cw`` [U, S, K', D];
+    ``paired``, ``paired_cw``, ``paired_b`` [U, S, X]. ``rows`` int64 [2, R] has for each pair of a unit (in
+    the block) and a count both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
+    """
+
+    ranges: NDArray[np.int64]
+    number: NDArray[np.float64]
+    cw: NDArray[np.float64]
+    b: NDArray[np.float64]
+    single_number: NDArray[np.float64]
+    single_cw: NDArray[np.float64]
+    paired: NDArray[np.float64]
+    paired_cw: NDArray[np.float64]
+    paired_b: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    curve: NDArray[np.float64]
+
+
+def block_of(units: Units, of: slice) -> Block:
+    """The sums of each unit of a block, rounded once each."""
+    grid, axes = units.grid, units.grid.axes
+    leaf = units.order[units.first[of.start] : units.first[of.stop]]
+    unit = np.repeat(np.arange(of.stop - of.start), np.diff(units.first[of.start : of.stop + 1]))
+    systems, _, _, layouts, looks = axes.shape
+    size = of.stop - of.start
+    system, count = grid.system[leaf], grid.count[leaf]
+    ranges, own = np.unique(range_codes(count), return_inverse=True)
+    coarse, shape = (unit * systems + system) * len(ranges) + own, (size, systems, len(ranges))
+    fine, fine_shape = (coarse * layouts + grid.layout[leaf]) * looks + grid.look[leaf], (*shape, layouts, looks)
+    number, cw, b = (_sums(grid, leaf, which, fine, fine_shape) for which in (None, 0, 1))
+    alone = [
+        [_sums(grid, leaf, which, coarse, shape, d) for which in (None, 2 + d)] for d in range(len(axes.detectors))
+    ]
+    pairs, row = np.unique(count * size + unit, return_inverse=True)
+    curve = np.stack([_sums(grid, leaf, w, row * systems + system, (len(pairs), systems)) for w in (None, 0, 1)])
+    empty = np.zeros((*shape, 0))
+    paired, paired_cw, paired_b = _paired(units.contrasts, *(x.sum(axis=2) for x in (number, cw, b)))
+    return Block(
+        ranges=ranges,
+        number=number,
+        cw=cw,
+        b=b,
+        single_number=np.stack([one for one, _ in alone], axis=-1) if alone else empty,
+        single_cw=np.stack([one for _, one in alone], axis=-1) if alone else empty,
+        paired=paired,
+        paired_cw=paired_cw,
+        paired_b=paired_b,
+        rows=np.stack([pairs % size, pairs // size]),
+        curve=curve,
+    )
+
+
+def paired_sums(units: Units) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Over all units: cores that have both sides of each contrast, and the sums of their differences, [S, X] each."""
+    shape = len(units.grid.axes.systems), len(units.contrasts)
+    size = shape[0] * shape[1]
+    number = np.zeros(size)
+    sums = ExactSums(), ExactSums()
+    for of in units.blocks() if size else ():
+        block = block_of(units, of)
+        number += block.paired.sum(axis=0).reshape(-1)
+        places = np.tile(np.arange(size), of.stop - of.start)
+        for total, values in zip(sums, (block.paired_cw, block.paired_b), strict=True):
+            total.add(values.reshape(-1), places, size)
+    cw, b = (np.array([rounded(total) for total in one.exact(size)], np.float64).reshape(shape) for one in sums)
+    return number.reshape(shape), cw, b
+
+
+def _sums(
+    grid: Grid,
+    leaf: NDArray[np.int64],
+    score: int | None,
+    places: NDArray[np.int64],
+    shape: tuple[int, ...],
+    detector: int | None = None,
+) -> NDArray[np.float64]:
+    """Numbers of images (without ``score``; of a single ``detector`` with one), or sums of a score."""
+    leaves, size = grid.leaves, int(np.prod(shape))
+    if score is None:
+        values = leaves.number(0) if detector is None else leaves.single_number(detector)
+        return np.bincount(places, values[leaf], size).astype(np.float64).reshape(shape)
+    high, low = (np.bincount(places, part[leaf], size) for part in leaves.sums(score))
+    return (high * HIGH_UNIT + low * LOW_UNIT).reshape(shape)
+
+
+def _paired(
+    contrasts: list[PairedLevels], number: NDArray[np.float64], cw: NDArray[np.float64], b: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """[3, U, S, X] of numbers and differences from [U, S, L, P]: the mean over the pairs that a core has."""
+    found = np.zeros((3, *number.shape[:2], len(contrasts)))
+    for x, contrast in enumerate(contrasts):
+        axis = -2 if contrast.factor == "layout" else -1
+        sides = []
+        for side in (contrast.level, contrast.reference):
+            count = (number * side).sum(axis=axis)
+            means = [
+                np.divide((v * side).sum(axis=axis), count, out=np.zeros_like(count), where=count > 0) for v in (cw, b)
+            ]
+            sides.append((count > 0, *means))
+        (has, level_cw, level_b), (has_too, reference_cw, reference_b) = sides
+        both = has & has_too
+        pairs = both.sum(axis=-1)
+        found[0, ..., x] = pairs > 0
+        for at, difference in ((1, level_cw - reference_cw), (2, level_b - reference_b)):
+            total = np.where(both, difference, 0.0).sum(axis=-1)
+            found[at, ..., x] = np.divide(total, pairs, out=np.zeros_like(total), where=pairs > 0)
+    return found

@@ -1,0 +1,139 @@
+"""``analyse``: the tables of NumBench from the scores and proposals of RUNs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, system_rows, tables_of
+from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, Factors
+from tallymill.engine.numbench.analysis.notes import notes_of
+from tallymill.engine.numbench.analysis.results import ALL, Analysis
+from tallymill.engine.numbench.factors import RangeBy
+from tallymill.errors import UsageError
+from tallymill.runners.analyse_shard import ShardReader
+from tallymill.runners.local import require_workers
+from tallymill.runners.run import Run
+from tallymill.runners.score_table import in_order
+
+RESAMPLES = 2_000
+
+
+def analyse(
+    runs: str | Path | Run | Iterable[str | Path | Run],
+    *,
+    range_by: RangeBy = "max",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Analysis:
+    """Everything that NumBench says of one or several finished RUNs (see ``Analysis``).
+
+    ``range_by`` says how an image with several counts gets its range; ``resamples`` of cores make the intervals (0 for
+    none), the same for all systems; ``workers`` threads read. The result depends neither on them nor on how images are
+    ordered or cut into shards. Raises ``RunError`` where a RUN is not complete.
+    """
+    sources = _opened(runs)
+    if range_by not in get_args(RangeBy):
+        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
+    if resamples < 0 or seed < 0:
+        raise UsageError(f"resamples {resamples}, seed {seed}: neither can be negative")
+    threads = require_workers(workers)
+    gathered, ignored = _gather(sources, range_by, threads)
+    systems = system_names(gathered, sources)
+    tables = tables_of(gathered, systems, resamples=resamples, seed=seed, workers=threads)
+    rows = system_rows(gathered, systems, [str(run.path) for run in sources], None)
+    told = [_record(run, [name for key, name in systems.items() if key[0] == k]) for k, run in enumerate(sources)]
+    return Analysis(
+        settings={"range_by": range_by, "resamples": resamples, "seed": seed},
+        runs=told,
+        notes=[*ignored, *notes_of(gathered, tables, rows, told, range_by)],
+        systems=rows,
+        collision=[],
+        **tables.rows,
+    )
+
+
+def _opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:
+    given = [runs] if isinstance(runs, str | Path | Run) else list(runs)
+    if not given:
+        raise UsageError("no RUN to analyse", hint="name one folder or more")
+    opened = [run if isinstance(run, Run) else Run(run) for run in given]
+    seen: set[Path] = set()
+    for run in opened:
+        place = run.path.resolve()
+        if place in seen:
+            raise UsageError(f"{run.path} is given twice")
+        seen.add(place)
+    return opened
+
+
+def _gather(sources: Sequence[Run], range_by: RangeBy, threads: int) -> tuple[Gathered, list[str]]:
+    """Read every shard of every RUN; notes of what could not be read."""
+    gathered = Gathered(Factors(), list(dict.fromkeys(name for run in sources for name in run.detectors)))
+    notes = []
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        for number, run in enumerate(sources):
+            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by)
+            jobs = ((shard, partial(reader.read, shard)) for shard in run.shards)
+            for _, shares in in_order(pool, jobs, ahead=2 * max(threads, 1)):
+                gathered.add(shares)
+            for name in sorted(reader.ignored):
+                notes.append(f"{run.path}: the column {name} holds lists or the like, and is not taken as a factor.")
+            if not reader.has_proposals:
+                notes.append(
+                    f"{run.path}: its proposals are not there, so that nothing is told of single detectors, "
+                    "saturation and the sizes of images."
+                )
+    if gathered.factors.systems.full:
+        raise UsageError(
+            f"the images are of more than {MAX_SYSTEMS} systems",
+            hint="the column system of a manifest names the model that made an image; sweep the images again with it",
+        )
+    gathered.settle()
+    return gathered, notes
+
+
+def system_names(gathered: Gathered, sources: Sequence[Run]) -> dict[SystemKey, str]:
+    """What each system is called, in the order of the RUNs and then by name.
+
+    Images without a system bear the name of their RUN's folder. Where two would be called alike, each has its RUN's
+    name behind its own.
+    """
+    keys = sorted(gathered.factors.systems.levels, key=lambda key: (key[0], key[1] is None, key[1] or ""))
+    folders = [run.path.resolve().name for run in sources]
+    plain = {key: folders[key[0]] if key[1] is None else key[1] for key in keys}
+    runs = [
+        str(run.path) if folders.count(folder) > 1 else folder for folder, run in zip(folders, sources, strict=True)
+    ]
+    names: dict[SystemKey, str] = {}
+    taken = list(plain.values())
+    for key, name in plain.items():
+        told = f"{name} ({runs[key[0]]})" if taken.count(name) > 1 or name == ALL else name
+        while told in names.values():
+            told += " (no system)" if key[1] is None else "'"
+        names[key] = told
+    return names
+
+
+def _record(run: Run, systems: list[str]) -> dict[str, Any]:
+    """What shaped a RUN's numbers."""
+    record = run.record
+    return {
+        "run": str(run.path),
+        "systems": systems,
+        "created": record["created"],
+        "manifest": record["manifest"],
+        "ensemble": record["ensemble"]["name"],
+        "detectors": [
+            {key: detector[key] for key in ("name", "family", "model_sha256", "tau")}
+            for detector in record["ensemble"]["detectors"]
+        ],
+        "settings": record["settings"],
+        "schedule": record["schedule"],
+        "rescored_from": record.get("rescored_from"),
+        "versions": record["versions"],
+    }
