@@ -11,7 +11,12 @@ from xml.etree import ElementTree
 from tallymill.engine.report.canvas import GRID, INK, drawing
 
 NAMESPACE, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
-PAGE_COLOURS = {INK: "var(--ink, currentColor)", GRID: "var(--grid, #8885)"}
+# Matplotlib's own black, grid and white too, for figures that were not made with canvas.py.
+PAGE_COLOURS = {
+    **dict.fromkeys((INK, "#000000"), "var(--ink, currentColor)"),
+    **dict.fromkeys((GRID, "#b0b0b0"), "var(--grid, #8885)"),
+    "fill: #ffffff": "fill: none",
+}
 # A figure is shown at most so many times as large as it was drawn.
 LARGEST = 1.75
 _REFERENCE = re.compile(r"(url\(#|^#)([\w.-]+)")
@@ -97,7 +102,8 @@ def _frame(root: ElementTree.Element, prefix: str, title: str, description: str)
     root.set(
         "style",
         f"display: block; width: 100%; max-width: {width * LARGEST:.0f}px; height: auto; "
-        f"aspect-ratio: {width:g} / {height:g}; font-family: system-ui, sans-serif; {lines}",
+        f"aspect-ratio: {width:g} / {height:g}; font-family: system-ui, sans-serif; {lines}; "
+        "fill: var(--ink, currentColor)",  # black, the default, is not written at each element
     )
     for place, (tag, text) in enumerate((("title", title), ("desc", description))):
         element = ElementTree.Element(f"{NAMESPACE}{tag}", id=f"{prefix}-{tag}")

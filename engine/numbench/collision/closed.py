@@ -7,6 +7,8 @@ of occupied regions, which is what stays visible. All functions broadcast over a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -80,22 +82,28 @@ def distribution(counts: int, capacity: int, coordination: float = 0.0) -> Float
 
     By the recurrence over placements, which needs neither equation 3 nor n <= M.
     """
-    _checked(counts, capacity, coordination)
-    q = 1.0 - coordination
-    occupied = np.arange(min(counts, capacity) + 1)
-    collides = np.where(occupied < capacity, q * occupied / capacity, 1.0)
-    result = np.zeros((counts + 1, len(occupied)))
-    result[0, 0] = 1.0
-    for n in range(counts):
-        result[n + 1] = result[n] * collides
-        result[n + 1, 1:] += (result[n] * (1.0 - collides))[:-1]
-    return result
+    return np.array([*_placements(counts, capacity, coordination)])
 
 
 def expected_by_recurrence(counts: int, capacity: int, coordination: float = 0.0) -> Floats:
     """E[R_n] for n = 0..counts from the exact distribution, float64 [counts + 1]."""
-    chances = distribution(counts, capacity, coordination)
-    return np.asarray(chances @ np.arange(chances.shape[1], dtype=np.float64))
+    occupied = np.arange(min(counts, capacity) + 1, dtype=np.float64)
+    return np.array([chances @ occupied for chances in _placements(counts, capacity, coordination)])
+
+
+def _placements(counts: int, capacity: int, coordination: float) -> Iterator[Floats]:
+    """The distribution of R after 0, 1, ... ``counts`` instances."""
+    _checked(counts, capacity, coordination)
+    occupied = np.arange(min(counts, capacity) + 1)
+    collides = np.where(occupied < capacity, (1.0 - coordination) * occupied / capacity, 1.0)
+    chances = np.zeros(len(occupied))
+    chances[0] = 1.0
+    yield chances
+    for _ in range(counts):
+        stay, leave = chances * collides, chances * (1.0 - collides)
+        stay[1:] += leave[:-1]
+        chances = stay
+        yield chances
 
 
 def _lost(n: Floats, chance: Floats) -> Floats:
