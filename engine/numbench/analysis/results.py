@@ -252,8 +252,8 @@ class AgreementRow:
     """What people saw beside what the detectors counted, over images of one count range (or "all").
 
     ``images`` have a count of every annotator for each requested category; ``scored`` of them have a score, and
-    correlations, means and ``difference`` (the mean of |detector - human|) are over these. ``judged`` pairs of image and
-    category enter Fleiss' ``kappa``. The human score is that of the consensus (median) counts in place of n^.
+    correlations, means and ``difference`` (the mean of |detector - human|) are over these. ``judged`` pairs of an image
+    and a category enter Fleiss' ``kappa``. The human score is that of the consensus (median) counts in place of n^.
     ``ambiguous_any`` and ``ambiguous_most`` count images that an annotator, or more than half of them, marked as
     ambiguous (Table 6, visibility), None where the file has no marks. ``kappa_why`` and ``correlation_why`` say why a
     value is None.
