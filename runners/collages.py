@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from tallymill.engine.numbench.prompts.text import ARRANGED
+from tallymill.engine.numbench.vocabulary.categories import load_vocabulary
 from tallymill.errors import MissingExtraError, UsageError
 
 Box = tuple[int, int, int, int]
@@ -51,6 +53,8 @@ PHOTOGRAPHS = (
 
 COUNT_RANGES = ("1-25", "26-50", "51-75")
 LAYOUTS: tuple[Layout, ...] = ("grid", "random")
+# The two parts ask for different things, and so have different cores.
+FIRST_CORE: dict[Part, int] = {"score": 0, "calibration": 10_000}
 # Requested counts by count range, taken in turn; at most 60 copies an image. A double image's range is that of its
 # larger count.
 _Counts = dict[str, tuple[tuple[int, ...], ...]]
@@ -74,9 +78,10 @@ CALIBRATION: tuple[_Counts, _Counts] = (
 
 @dataclass(frozen=True, slots=True)
 class Collage:
-    """What one image is asked to show: (category, count) targets in a layout."""
+    """What one image is asked to show: (category, count) targets in a layout; ``core`` is shared by its two layouts."""
 
     item_id: str
+    core: str
     part: Part
     layout: Layout
     count_range: str
@@ -86,6 +91,11 @@ class Collage:
     def composition(self) -> str:
         """``single`` or ``double``."""
         return "single" if len(self.targets) == 1 else "double"
+
+    @property
+    def prompt_id(self) -> str:
+        """As the prompts of NumBench are named."""
+        return f"{self.core}-{self.layout}-clean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +109,12 @@ class TrueBox:
 
 @dataclass(frozen=True, slots=True)
 class CollageSet:
-    """The files of a set: the manifest of all images, those of its two parts, and the truth."""
+    """The files of a set: the manifest of all images, those of its two parts, their prompts, and the truth."""
 
     manifest: Path
     score: Path
     calibration: Path
+    prompts: Path
     truth: Path
     collages: tuple[Collage, ...]
 
@@ -121,7 +132,7 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
 
     ``images/ITEM.jpg`` are JPEG (quality 92, 1024 x 1024); ``manifest.jsonl`` has a row an image, and
     ``manifest-score.jsonl`` and ``manifest-calibration.jsonl`` the rows of one part each (no image is in both).
-    ``truth.jsonl`` has a row an object of which at least 30 % is visible: later copies lie on top of earlier ones,
+    ``prompts.jsonl`` has the prompts that they refer to, with the columns of NumBench. ``truth.jsonl`` has a row an object of which at least 30 % is visible: later copies lie on top of earlier ones,
     and the box is the extent of what can still be seen. Requested counts include the copies that are hidden.
     The same seed gives the same pixels. Raises ``MissingExtraError`` without scikit-image, ``UsageError`` for more
     than 70 images or none to score.
@@ -145,6 +156,7 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
         manifest=_write(out / "manifest.jsonl", map(_row, collages)),
         score=_write(out / "manifest-score.jsonl", (_row(c) for c in collages if c.part == "score")),
         calibration=_write(out / "manifest-calibration.jsonl", (_row(c) for c in collages if c.part == "calibration")),
+        prompts=_write(out / "prompts.jsonl", map(_prompt, collages)),
         truth=_write(out / "truth.jsonl", truth),
         collages=collages,
     )
@@ -169,8 +181,10 @@ def _lap(part: Part, lap: int, seed: int) -> Iterator[Collage]:
             first = lap + r + composition
             targets = tuple((PHOTOGRAPHS[(first + k) % len(PHOTOGRAPHS)].category, n) for k, n in enumerate(counts))
             words = "-".join(f"{n}-{category}" for category, n in targets)
+            number = FIRST_CORE[part] + lap * len(COUNT_RANGES) + r
             for layout in LAYOUTS:
-                yield Collage(f"{part}-{seed}-{lap:02d}-{words}-{layout}", part, layout, count_range, targets)
+                item_id = f"{part}-{seed}-{lap:02d}-{words}-{layout}"
+                yield Collage(item_id, f"{'sd'[composition]}-{number:05d}", part, layout, count_range, targets)
 
 
 def draw(
@@ -296,11 +310,25 @@ def _row(collage: Collage) -> dict[str, Any]:
     return {
         "item_id": collage.item_id,
         "image": _image(collage),
-        "targets": [{"category": category, "count": n} for category, n in collage.targets],
-        "layout": collage.layout,
-        "composition": collage.composition,
-        "count_range": collage.count_range,
+        "prompt_id": collage.prompt_id,
         "part": collage.part,
+    }
+
+
+def _prompt(collage: Collage) -> dict[str, Any]:
+    plural = load_vocabulary().plural
+    things = [f"{n} {category if n == 1 else plural(category)}" for category, n in collage.targets]
+    return {
+        "prompt_id": collage.prompt_id,
+        "core_id": collage.core,
+        "text": f"generate {' and '.join(things)}{ARRANGED[collage.layout]}",
+        "composition": collage.composition,
+        "layout": collage.layout,
+        "appearance": "clean",
+        "modifiers": [],
+        "modifier_group": None,
+        "targets": [{"category": category, "count": n} for category, n in collage.targets],
+        "count_range": collage.count_range,
     }
 
 

@@ -94,6 +94,7 @@ def run_demo(
     collages = make_collages(out, seed=seed, scored=scored, calibration=calibration)
     truth = read_truth(collages.truth)
     options: dict[str, Any] = {"ensemble": ensemble, "workers": workers, "progress": progress}
+    options |= {"prompts": collages.prompts, "system": "collages"}
     say(f"scoring {scored} images")
     swept = sweep(collages.score, out / "run", shard_items=SHARD_ITEMS, **options)
     say(f"finding boxes in {calibration} images to calibrate with")

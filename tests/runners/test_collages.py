@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tallymill.engine.numbench.prompts.build import SCHEMA
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners import collages
 from tallymill.runners.collages import Collage, CollageSet, Photograph, draw, make_collages, plan, visible_boxes
@@ -35,7 +36,7 @@ def block(thing: tuple[int, int, int, int] = (10, 20, 50, 80)) -> dict[str, tupl
 
 
 def a_collage(n: int, layout: Any) -> Collage:
-    return Collage("x", "score", layout, "1-25", (("block", n),))
+    return Collage("x", "s-00000", "score", layout, "1-25", (("block", n),))
 
 
 def test_the_plan_fills_every_cell_alike() -> None:
@@ -82,10 +83,26 @@ def test_manifests_hold_what_was_drawn(small: tuple[Path, CollageSet]) -> None:
     assert every == rows(made.score) + rows(made.calibration)
     assert [row["part"] for row in every] == ["score"] * 6 + ["calibration"] * 2
     for row in every:
-        assert set(row) == {"item_id", "image", "targets", "layout", "composition", "count_range", "part"}
+        assert set(row) == {"item_id", "image", "prompt_id", "part"}
         with Image.open(out / row["image"]) as picture:
             assert (picture.size, picture.mode, picture.format) == ((1024, 1024), "RGB", "JPEG")
-    assert every[0]["targets"] == [{"category": "cat", "count": 12}]
+
+
+def test_prompts_have_the_columns_and_texts_of_numbench(small: tuple[Path, CollageSet]) -> None:
+    _, made = small
+    prompts = {row["prompt_id"]: row for row in rows(made.prompts)}
+    assert list(prompts) == [row["prompt_id"] for row in rows(made.manifest)]
+    assert all(list(prompt) == SCHEMA.names for prompt in prompts.values())
+    assert prompts["s-00000-grid-clean"]["targets"] == [{"category": "cat", "count": 12}]
+    assert prompts["s-00000-grid-clean"]["text"] == "generate 12 cats, arranged in a regular grid"
+    double = prompts["d-00000-random-clean"]
+    assert double["text"] == "generate 11 cups and 9 people, scattered at random positions"
+    assert (double["core_id"], double["composition"], double["count_range"]) == ("d-00000", "double", "1-25")
+
+
+def test_the_two_layouts_of_a_core_and_no_others_share_it() -> None:
+    cores = Counter(collage.core for part in ("score", "calibration") for collage in plan(part, 48))
+    assert set(cores.values()) == {2}
 
 
 def test_no_two_images_are_the_same_file(small: tuple[Path, CollageSet]) -> None:
@@ -98,11 +115,11 @@ def test_truth_is_complete_in_a_grid_and_short_at_random(small: tuple[Path, Coll
     _, made = small
     found = Counter((row["item_id"], row["target"]) for row in rows(made.truth))
     hidden = 0
-    for row in rows(made.manifest):
-        for target, asked in enumerate(row["targets"]):
-            seen = found[row["item_id"], target]
-            assert seen == asked["count"] if row["layout"] == "grid" else seen <= asked["count"]
-            hidden += asked["count"] - seen
+    for collage in made.collages:
+        for target, (_, asked) in enumerate(collage.targets):
+            seen = found[collage.item_id, target]
+            assert seen == asked if collage.layout == "grid" else seen <= asked
+            hidden += asked - seen
     assert hidden > 0
 
 
@@ -123,7 +140,7 @@ def test_the_seed_decides(small: tuple[Path, CollageSet], tmp_path: Path) -> Non
     assert image != elsewhere
     assert (tmp_path / "a" / image).read_bytes() == (out / image).read_bytes()
     assert (tmp_path / "b" / elsewhere).read_bytes() != (out / image).read_bytes()
-    assert [row["targets"] for row in rows(other.manifest)] == [row["targets"] for row in rows(made.manifest)]
+    assert rows(other.prompts) == rows(made.prompts)
 
 
 def test_an_image_does_not_depend_on_how_many_are_made(small: tuple[Path, CollageSet], tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def prompt_texts(
 
     ``categories`` (positions in ``names``) and ``counts`` (0 to 100) are int64 [prompts, targets], the first target
     always given and a count of 0 where there is no second one; ``layouts`` are positions in ``LAYOUTS``, ``modifiers``
-    bits for ``MODIFIERS``. The plural stands unless the count is 1.
+    bits for ``MODIFIERS``. The plural stands unless the count is 1 (see ``one_of``).
     """
-    words = pa.array([*names, *plurals], pa.string())
+    words = pa.array([*map(one_of, names, plurals), *plurals], pa.string())
     numbers = pa.array([str(n) for n in range(GREATEST_COUNT + 1)], pa.string())
 
     def target(column: int) -> pa.Array:
@@ -49,6 +49,11 @@ def prompt_texts(
     ends = pa.array([arranged + _modified(terms) for arranged in map(ARRANGED.__getitem__, LAYOUTS) for terms in _SETS])
     parts.append(ends.take(pa.array(layouts * len(_SETS) + modifiers)))
     return pc.binary_join_element_wise(*parts, "")
+
+
+def one_of(name: str, plural: str) -> str:
+    """How a prompt asks for one: by the name, but for "1 pair of scissors" as for "2 pairs of scissors"."""
+    return f"pair of {name}" if plural == f"pairs of {name}" else name
 
 
 def terms_of(modifiers: int) -> list[str]:

@@ -14,6 +14,7 @@ from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.prompts.build import METADATA_KEY, SCHEMA, build, rows_sha256
 from tallymill.engine.numbench.prompts.cores import single_cores
 from tallymill.engine.numbench.prompts.streams import Stream
+from tallymill.engine.numbench.prompts.text import one_of
 from tallymill.errors import UsageError
 
 
@@ -164,6 +165,11 @@ def test_a_count_of_one_takes_the_singular(prompts):
     texts = prompts.filter(pc.match_substring_regex(prompts["text"], "^generate 1 thing 0000$"))["text"].to_pylist()
     assert len(texts) <= 1
     assert not pc.any(pc.match_substring_regex(prompts["text"], r"\b1 things|\b([2-9]|\d\d+) thing ")).as_py()
+
+
+def test_what_is_counted_by_the_pair_is_one_pair():
+    assert one_of("scissors", "pairs of scissors") == "pair of scissors"
+    assert one_of("cat", "cats") == "cat"
 
 
 def test_the_rows_of_seed_0_stay_the_same(prompts):

@@ -8,6 +8,7 @@ import pytest
 from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.natural import parse_prompt
+from tallymill.engine.numbench.prompts.text import one_of
 from tallymill.engine.numbench.vocabulary.categories import Category, load_vocabulary
 from tallymill.errors import UsageError
 
@@ -109,6 +110,7 @@ def test_every_category_comes_back_from_its_prompts(part: int) -> None:
         other = categories[(7 * place + 13) % len(categories)]
         assert parse_prompt(f"generate 17 {one.plural}") == [(one.name, 17)]
         assert parse_prompt(f"generate 1 {one.name}") == [(one.name, 1)]
+        assert parse_prompt(f"generate 1 {one_of(one.name, one.plural)}") == [(one.name, 1)]
         assert parse_prompt(f"generate 11 {one.plural} and 9 {other.plural}") == [(one.name, 11), (other.name, 9)]
         both = f"generate 1 {one.name} and 100 {other.plural}, arranged in a regular grid, merged, partial"
         assert parse_prompt(both) == [(one.name, 1), (other.name, 100)]
