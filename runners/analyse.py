@@ -8,13 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, system_rows, tables_of
-from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, Factors
+from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, Tables, system_rows, tables_of
+from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, UNKNOWN, Factors
 from tallymill.engine.numbench.analysis.notes import notes_of
-from tallymill.engine.numbench.analysis.results import ALL, Analysis
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, CollisionFit
+from tallymill.engine.numbench.collision.fit import fit_layouts
 from tallymill.engine.numbench.factors import RangeBy
-from tallymill.errors import UsageError
-from tallymill.runners.analyse_shard import ShardReader
+from tallymill.errors import MissingExtraError, UsageError
+from tallymill.runners.agreement import agreement_of
+from tallymill.runners.analyse_shard import KnownPrompts, ShardReader
+from tallymill.runners.analysis_files import require_folder, write_analysis
 from tallymill.runners.local import require_workers
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
@@ -24,40 +27,70 @@ RESAMPLES = 2_000
 
 def analyse(
     runs: str | Path | Run | Iterable[str | Path | Run],
+    out: str | Path | None = None,
     *,
     range_by: RangeBy = "max",
     resamples: int = RESAMPLES,
     seed: int = 0,
+    prompts: str | Path | None = None,
+    annotations: str | Path | None = None,
     workers: int | None = None,
 ) -> Analysis:
-    """Everything that NumBench says of one or several finished RUNs (see ``Analysis``).
+    """Everything that NumBench says of one or several finished RUNs (see ``Analysis``); with ``out`` also as files.
 
     ``range_by`` says how an image with several counts gets its range; ``resamples`` of cores make the intervals (0 for
-    none), the same for all systems; ``workers`` threads read. The result depends neither on them nor on how images are
-    ordered or cut into shards. Raises ``RunError`` where a RUN is not complete.
+    none), the same for all systems. ``prompts`` is a prompts file: it tells which prompts have no image, and brings
+    factors that the RUNs do not know. ``annotations`` is a file of annotators' counts (see ``read_annotations``).
+    ``workers`` threads read. The result depends neither on them nor on how images are ordered or cut into shards.
+    Raises ``RunError`` where a RUN is not complete.
     """
-    sources = _opened(runs)
+    sources = opened(runs)
     if range_by not in get_args(RangeBy):
         raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
-    if resamples < 0 or seed < 0:
-        raise UsageError(f"resamples {resamples}, seed {seed}: neither can be negative")
+    for name, value in (("resamples", resamples), ("seed", seed)):
+        if value < 0:
+            raise UsageError(f"{name} {value}: must be 0 or more")
+    folder = None if out is None else require_folder(Path(out))
     threads = require_workers(workers)
-    gathered, ignored = _gather(sources, range_by, threads)
-    systems = system_names(gathered, sources)
+    known = None if prompts is None else KnownPrompts(Path(prompts))
+    gathered, notes = _gather(sources, range_by, threads, known)
+    systems = system_names(gathered.factors.systems.levels, sources)
     tables = tables_of(gathered, systems, resamples=resamples, seed=seed, workers=threads)
-    rows = system_rows(gathered, systems, [str(run.path) for run in sources], None)
+    rows = system_rows(gathered, systems, [str(run.path) for run in sources])
     told = [_record(run, [name for key, name in systems.items() if key[0] == k]) for k, run in enumerate(sources)]
-    return Analysis(
+    notes += notes_of(gathered, tables, rows, told, range_by)
+    analysis = Analysis(
         settings={"range_by": range_by, "resamples": resamples, "seed": seed},
         runs=told,
-        notes=[*ignored, *notes_of(gathered, tables, rows, told, range_by)],
+        notes=notes,
         systems=rows,
-        collision=[],
+        collision=_collision(tables, notes),
+        agreement=_agreement(sources, annotations, systems, range_by),
         **tables.rows,
     )
+    if folder is not None:
+        write_analysis(analysis, folder)
+    return analysis
 
 
-def _opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:
+def _collision(tables: Tables, notes: list[str]) -> list[CollisionFit]:
+    if set(tables.axes.layouts) <= {UNKNOWN}:
+        return []
+    try:
+        return fit_layouts(tables.rows["visible"])
+    except MissingExtraError as exc:
+        notes.append(f"The collision model is not fitted: {exc.message}; {exc.hint}.")
+        return []
+
+
+def _agreement(
+    sources: Sequence[Run], annotations: str | Path | None, systems: dict[SystemKey, str], range_by: RangeBy
+) -> Agreement | None:
+    return None if annotations is None else agreement_of(sources, annotations, systems=systems, range_by=range_by)
+
+
+def opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:
+    """RUNs as they may be given. None at all, or one that is given twice, is a ``UsageError``."""
     given = [runs] if isinstance(runs, str | Path | Run) else list(runs)
     if not given:
         raise UsageError("no RUN to analyse", hint="name one folder or more")
@@ -71,13 +104,15 @@ def _opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:
     return opened
 
 
-def _gather(sources: Sequence[Run], range_by: RangeBy, threads: int) -> tuple[Gathered, list[str]]:
+def _gather(
+    sources: Sequence[Run], range_by: RangeBy, threads: int, known: KnownPrompts | None
+) -> tuple[Gathered, list[str]]:
     """Read every shard of every RUN; notes of what could not be read."""
     gathered = Gathered(Factors(), list(dict.fromkeys(name for run in sources for name in run.detectors)))
     notes = []
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for number, run in enumerate(sources):
-            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by)
+            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by, known)
             jobs = ((shard, partial(reader.read, shard)) for shard in run.shards)
             for _, shares in in_order(pool, jobs, ahead=2 * max(threads, 1)):
                 gathered.add(shares)
@@ -94,16 +129,23 @@ def _gather(sources: Sequence[Run], range_by: RangeBy, threads: int) -> tuple[Ga
             hint="the column system of a manifest names the model that made an image; sweep the images again with it",
         )
     gathered.settle()
+    if known is not None:
+        gathered.prompts.names.add(known.ids)
+        images = len(gathered.prompts.names.settled)
+        gathered.prompts.settle()
+        foreign = len(gathered.prompts.names.settled) - len(known.ids)
+        if foreign:
+            notes.append(f"{foreign:,} of the {images:,} prompts of the images are not in {known.name}.")
     return gathered, notes
 
 
-def system_names(gathered: Gathered, sources: Sequence[Run]) -> dict[SystemKey, str]:
-    """What each system is called, in the order of the RUNs and then by name.
+def system_names(found: Iterable[SystemKey], sources: Sequence[Run]) -> dict[SystemKey, str]:
+    """What each system is called, in the order of the RUNs and then by name. ``found`` has (number of the RUN, name).
 
     Images without a system bear the name of their RUN's folder. Where two would be called alike, each has its RUN's
     name behind its own.
     """
-    keys = sorted(gathered.factors.systems.levels, key=lambda key: (key[0], key[1] is None, key[1] or ""))
+    keys = sorted(found, key=lambda key: (key[0], key[1] is None, key[1] or ""))
     folders = [run.path.resolve().name for run in sources]
     plain = {key: folders[key[0]] if key[1] is None else key[1] for key in keys}
     runs = [

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyarrow.types import is_nested
 
+from tallymill.engine.manifests.prompts import PromptsTable
 from tallymill.engine.numbench.analysis.counting import counted_of
 from tallymill.engine.numbench.analysis.gather import Looked, Shares
 from tallymill.engine.numbench.analysis.images import FACTORS, IDS, Factors, Images, images_of, whole_scores
@@ -26,14 +29,44 @@ SIDE = 1024
 _TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "hard")]
 _UNCOVERED = [f"targets.list.element.{name}" for name in ("category", "covering")]
 _SCORES = ["system", "status", "cw_nps", "b_nps", *_TARGETS]
+_BROUGHT = ("core_id", *FACTORS)
 _TEXTS = ("core_id", "prompt_id", "system", "status", *FACTORS)
+
+
+class KnownPrompts:
+    """A prompts file, for the factors that a RUN does not know."""
+
+    def __init__(self, path: Path) -> None:
+        self._prompts = PromptsTable(path)
+        self.name = self._prompts.name
+        self.ids: pa.Array = pa.array(self._prompts.ids, pa.string())
+
+    def join(self, table: pa.Table, lacking: Sequence[str]) -> pa.Table:
+        """Rows with those of the columns that they lack and the prompts have; null where a prompt is unknown."""
+        factors = self._prompts.factors
+        brought = [n for n in lacking if n in factors.schema.names and not is_nested(factors.schema.field(n).type)]
+        if not brought:
+            return table
+        places, _ = self._prompts.find(table["prompt_id"].cast(pa.string()).combine_chunks())
+        for name in brought:
+            table = table.append_column(name, factors.column(name).take(places).cast(pa.string()))
+        return table
 
 
 class ShardReader:
     """Reads the shards of a RUN; threads may share it. ``detectors`` says the place of a score in a leaf by name."""
 
-    def __init__(self, run: Run, number: int, factors: Factors, detectors: Sequence[str], range_by: RangeBy) -> None:
+    def __init__(
+        self,
+        run: Run,
+        number: int,
+        factors: Factors,
+        detectors: Sequence[str],
+        range_by: RangeBy,
+        known: KnownPrompts | None = None,
+    ) -> None:
         self._run, self._number, self._factors, self._range_by = run, number, factors, range_by
+        self._known = known
         self._stamps = stamps_of(run.record)
         self._plan = plan_of(run.record)
         self._places = [detectors.index(name) for name in self._plan.detectors]
@@ -88,6 +121,8 @@ class ShardReader:
             wanted = [name for name in (*IDS[:-1], *FACTORS) if self._is_there(file.schema_arrow, name)]
             table = file.read([*_SCORES, *wanted], use_threads=False)
             table.validate(full=True)
+            if self._known is not None:
+                table = self._known.join(table, [name for name in _BROUGHT if name not in table.column_names])
             if self._needs_ids(table) or counts["error"] or counts["uncovered"]:
                 table = table.append_column("item_id", file.read(["item_id"], use_threads=False)["item_id"])
             images = images_of(table, self._factors, self._number)
@@ -106,7 +141,7 @@ class ShardReader:
     def _is_there(self, schema: pa.Schema, name: str) -> bool:
         if name not in schema.names:
             return False
-        if pa.types.is_nested(schema.field(name).type):
+        if is_nested(schema.field(name).type):
             self.ignored.add(name)
             return False
         return True

@@ -43,6 +43,11 @@ class PromptsTable:
         self.targets: pa.Array = pa.concat_arrays(targets)
         self.factors: pa.RecordBatch = pa.concat_batches(factors)
 
+    @property
+    def ids(self) -> list[str]:
+        """Every prompt id, in the order of the rows."""
+        return list(self._rows)
+
     def find(self, names: pa.Array) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Row of each prompt id (int64, null for null and unknown ones) and where an id is unknown."""
         rows = [self._rows.get(name) for name in names.to_pylist()]

@@ -151,10 +151,8 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
     return Tables(axes, rows, len(units) - len(np.unique(grid.leaves.core[units.order])))
 
 
-def system_rows(
-    gathered: Gathered, systems: dict[SystemKey, str], runs: Sequence[str], prompts: int | None
-) -> list[SystemRow]:
-    """One row a system. ``prompts``: how many different ones there are, with those of a prompts file."""
+def system_rows(gathered: Gathered, systems: dict[SystemKey, str], runs: Sequence[str]) -> list[SystemRow]:
+    """One row a system; ``runs`` are the paths of the RUNs by their number."""
     leaves, rows = gathered.leaves, {}
     of = leaves.attribute("system")
     for code, name in _by_code(gathered, systems):
@@ -170,9 +168,9 @@ def system_rows(
             uncovered=uncovered,
             prompts=len(uses),
             cores=len(np.unique(leaves.core[of == code])),
-            samples_least=int(uses.min(initial=np.iinfo(np.int64).max)) if len(uses) else 0,
+            samples_least=int(uses.min()) if len(uses) else 0,
             samples_most=int(uses.max(initial=0)),
-            prompts_missing=(len(gathered.prompts.names.settled) if prompts is None else prompts) - len(uses),
+            prompts_missing=len(gathered.prompts.names.settled) - len(uses),
             items_without_prompt=int(gathered.without_prompt[code : code + 1].sum()),
             not_1024=int(gathered.not_1024[code : code + 1].sum()),
         )
