@@ -74,15 +74,16 @@ def analyse(
 
 
 def _show(result: Analysis, out: Path | None) -> None:
+    scores = tables.scores_table(result)
     for table in (
         tables.systems_table(result),
-        tables.scores_table(result),
+        scores,
         tables.detectors_table(result),
         tables.sensitivity_table(result),
         tables.families_table(result),
     ):
         if table.rows:
-            console.out.print(_shown(table))
+            console.out.print(_shown(table, wide=table.title == scores.title))
     for note in result.notes:
         console.out.print(f"note: {note}", markup=False, soft_wrap=True)
     if out is None:
@@ -91,9 +92,9 @@ def _show(result: Analysis, out: Path | None) -> None:
         console.out.print(f"written to {out}: analysis.json, analysis.md, a CSV a table", markup=False, soft_wrap=True)
 
 
-def _shown(table: tables.Table) -> Table:
+def _shown(table: tables.Table, *, wide: bool) -> Table:
     more = len(table.rows) - _MOST_ROWS
-    notes = [table.note] * (table.note is not None) + [f"and {more:,} more rows"] * (more > 0)
+    notes = [note for note in (table.note, f"and {more:,} more rows" if more > 0 else None) if note]
     shown = Table(
         box=box.SIMPLE_HEAD,
         title=table.title,
@@ -105,5 +106,6 @@ def _shown(table: tables.Table) -> Table:
     for at, column in enumerate(table.columns):
         shown.add_column(Text(column), justify="left" if at < table.text else "right")
     for row in table.rows[:_MOST_ROWS]:
-        shown.add_row(*(Text(text) for text in row))
+        # An interval that has no room beside its value stands below it, in every row alike.
+        shown.add_row(*(Text(text.replace(" [", "\n[") if wide else text) for text in row))
     return shown
