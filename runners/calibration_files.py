@@ -15,6 +15,7 @@ from tallymill.engine.numbench.calibration import (
     Measures,
     ReliabilityBin,
 )
+from tallymill.engine.report.canvas import save_figure
 from tallymill.engine.report.reliability import reliability_figure
 from tallymill.errors import RunError
 from tallymill.runners.files import appearing, without_nan, write_json
@@ -31,15 +32,10 @@ def write_calibration(result: CalibrationResult, ensemble: EnsembleConfig, out: 
 
 
 def _write_figure(result: CalibrationResult, out: Path) -> None:
-    import matplotlib as mpl
-
     figure = reliability_figure(result)
-    # The same calibration gives the same bytes.
-    with mpl.rc_context({"svg.hashsalt": "tallymill"}):
-        with appearing(out / "reliability.svg") as path:
-            figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-        with appearing(out / "reliability.png") as path:
-            figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
+    for form in ("svg", "png"):
+        with appearing(out / f"reliability.{form}") as path:
+            save_figure(figure, path, form)
 
 
 def as_dict(result: CalibrationResult) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         "contrasts": [
             r.Contrast(s, "layout", v, "free", 50, estimate(0.1), estimate(-0.1))
             for s, v in product(systems, LAYOUTS[1:])
-        ],
+        ]
+        + [r.Contrast(s, "appearance", "modified", "clean", 50, estimate(-0.1), estimate(-0.1)) for s in systems],
         "sensitivity": [
             r.Sensitivity(s, f, estimate(0.8), estimate(0.5), 16, 1, 2)
             for s, f in product(("all", *systems), ("count_range", "layout"))

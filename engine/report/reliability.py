@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCalibration, Measures
+from tallymill.engine.report.canvas import INK, SERIES, drawn, panels, shortened
 from tallymill.errors import MissingExtraError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# Of Okabe and Ito, told apart by line and marker too.
-BEFORE, AFTER = "#D55E00", "#0072B2"
-COLUMNS = 3
-PANEL_WIDTH, PANEL_HEIGHT = 3.3, 4.4  # inches
+# Told apart by line and marker too.
+BEFORE, AFTER = SERIES[1], SERIES[0]
+COLUMNS = 2
+SHARES, COUNTS = 150.0, 62.0  # heights in points
 
 
-def reliability_figure(result: CalibrationResult) -> Figure:
+@drawn
+def reliability_figure(result: CalibrationResult) -> Any:
     """A panel a detector: the share of true boxes against mean confidence in each of the bins, and how many fell there.
 
     The raw confidences (tau = 1) beside those of the fit; on the diagonal a confidence is what it says. Raises
     ``MissingExtraError`` without matplotlib. The figure is drawn without pyplot's global state.
     """
-    figure_class: type[Figure] = require_matplotlib()
     fits = result.detectors
     columns = min(COLUMNS, len(fits))
     rows = -(-len(fits) // columns)
-    figure = figure_class(figsize=(PANEL_WIDTH * columns + 0.4, PANEL_HEIGHT * rows), layout="constrained")
-    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3.2, 1.0] * rows)
-    for k, fit in enumerate(fits):
+    figure, axes = panels([SHARES, COUNTS] * rows, columns, extra=30)
+    for k in range(rows * columns):
         row, column = divmod(k, columns)
-        upper = figure.add_subplot(grid[2 * row, column])
-        lower = figure.add_subplot(grid[2 * row + 1, column], sharex=upper)
-        _draw_panel(upper, fit)
-        _draw_counts(lower, fit)
+        upper, lower = axes[2 * row, column], axes[2 * row + 1, column]
+        if k >= len(fits):
+            upper.set_visible(False)
+            lower.set_visible(False)
+            continue
+        _draw_panel(upper, fits[k])
+        _draw_counts(lower, fits[k])
         if column == 0:
             upper.set_ylabel("share of true boxes")
             lower.set_ylabel("boxes")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    for axes in figure.axes[2::2]:  # the first detector may have found nothing
-        more = [pair for pair in zip(*axes.get_legend_handles_labels(), strict=True) if pair[1] not in labels]
-        handles, labels = [*handles, *(h for h, _ in more)], [*labels, *(name for _, name in more)]
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.2, frameon=False)
+    handles: dict[str, Any] = {}
+    for each in axes[::2].flat:  # the first detector may have found nothing
+        found, labels = each.get_legend_handles_labels()
+        handles |= {label: handle for label, handle in zip(labels, found, strict=True) if label not in handles}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -58,8 +58,8 @@ def require_matplotlib() -> Any:
 
 
 def _draw_panel(axes: Any, fit: DetectorCalibration) -> None:
-    axes.set_title(_headline(fit), fontsize="medium")
-    axes.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle=":", label="perfect")
+    axes.set_title(_headline(fit), fontweight="normal")
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle=":", label="perfect")
     if not fit.proposals:
         axes.text(0.7, 0.3, "no boxes", ha="center", va="center")
     else:
@@ -68,18 +68,17 @@ def _draw_panel(axes: Any, fit: DetectorCalibration) -> None:
             _draw_curve(axes, fit.after, "fitted", color=AFTER, linestyle="-", marker="o")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
     axes.tick_params(labelbottom=False)
-    axes.grid(color="0.85", linewidth=0.5)
-    axes.set_axisbelow(True)
 
 
 def _headline(fit: DetectorCalibration) -> str:
+    name = shortened([fit.detector], 20)[0]
     if not fit.proposals:
-        return f"{fit.detector}\n "
+        return f"{name}\n "
     error = f"ECE {fit.before.ece:.3f}"
     if not fit.identifiable:
-        return f"{fit.detector}: not identifiable\n{error}"
-    unused = "" if fit.refused is None else " (not used)"
-    return f"{fit.detector}: tau {fit.tau:g}{unused}\n{error} → {fit.after.ece:.3f}"
+        return f"{name}: not identifiable\n{error}"
+    unused = "" if fit.refused is None else ", not used"
+    return f"{name}: tau {fit.tau:g}\n{error} → {fit.after.ece:.3f}{unused}"
 
 
 def _draw_curve(axes: Any, measures: Measures, label: str, **style: Any) -> None:
@@ -93,9 +92,12 @@ def _draw_counts(axes: Any, fit: DetectorCalibration) -> None:
         edges = [row.low for row in measures.bins] + [measures.bins[-1].high]
         axes.stairs([row.count for row in measures.bins], edges, color=color, linestyle=line)
     most = max((row.count for measures, _, _ in curves for row in measures.bins), default=0)
-    axes.set_xlabel("confidence")
+    axes.set(xlabel="confidence", xlim=(0, 1))
     # One detector's low confidences outnumber all others a hundred times.
     axes.set_yscale("symlog", linthresh=10)
-    axes.set_ylim(0, 10 ** math.ceil(math.log10(max(most, 10)) + 0.05))
-    axes.grid(color="0.85", linewidth=0.5)
-    axes.set_axisbelow(True)
+    top = math.ceil(math.log10(max(most, 10)) + 0.05)
+    axes.set_ylim(0, 10**top)
+    # Plain figures: powers would be set by a mathematics that names of detectors must not go through.
+    ticks = [0, *(10**power for power in range(1, top + 1, 1 + top // 4))]
+    axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.minorticks_off()

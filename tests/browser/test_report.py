@@ -6,14 +6,18 @@ import re
 
 import pytest
 
-from tallymill.engine.report.page import render
+from tallymill.engine.report.figures import figures_of, reliability_of
+from tallymill.engine.report.page import FIGURES, render
 
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 
 @pytest.fixture(scope="module")
 def report(report_example, tmp_path_factory):
-    """Six images: the three groups, of one and of two categories, in two systems and ranges."""
+    """Every figure, and six images: the three groups, of one and two categories, in two systems and ranges."""
+    analysis = report_example.make_analysis(agreement=report_example.make_agreement())
+    calibration = report_example.make_calibration()
+    figures = {**figures_of(analysis), "reliability": reliability_of(calibration)}
     card = report_example.make_card
     cards = [
         card(group, system=system, item_id=f"{system}-{group}", composition=composition, count_range=count_range)
@@ -22,7 +26,8 @@ def report(report_example, tmp_path_factory):
     ]
     gallery = report_example.Gallery(tuple(cards), report_example.DETECTORS, 8, 8)
     path = tmp_path_factory.mktemp("browser") / "report.html"
-    path.write_text(render(report_example.make_page(gallery=gallery)), "utf-8")
+    page = report_example.make_page(analysis=analysis, gallery=gallery, figures=figures, calibration=calibration)
+    path.write_text(render(page), "utf-8")
     return path
 
 
@@ -35,8 +40,18 @@ def test_figures_and_images_are_there_and_not_empty(opened, report):
     tab.eval_on_selector_all("img", "all => all.forEach(image => { image.loading = 'eager'; })")
     tab.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     sizes = tab.eval_on_selector_all("img, .plot svg", "all => all.map(e => e.getBoundingClientRect().toJSON())")
-    assert len(sizes) > 6
+    assert len(sizes) == 6 + len(FIGURES)
     assert all(size["width"] > 100 and size["height"] > 50 for size in sizes)
+    inside = """all => all.map(figure => {
+      const size = figure.getBoundingClientRect();
+      const texts = [...figure.querySelectorAll("text")].map(text => text.getBoundingClientRect());
+      const cut = texts.filter(text => text.left < size.left - 2 || text.right > size.right + 2);
+      return [figure.querySelectorAll("path").length, texts.length, cut.length];
+    })"""
+    for paths, texts, cut in tab.eval_on_selector_all(".plot svg", inside):
+        assert paths > 3
+        assert texts > 3
+        assert cut == 0
 
 
 def test_the_gallery_is_filtered(opened, report):
