@@ -21,7 +21,6 @@ from tallymill.errors import ManifestError
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 UNKNOWN = -1
-_LISTS = ("modifiers", "targets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +101,14 @@ def _require_columns(file: str, schema: pa.Schema) -> None:
         )
     for name in SCHEMA.names:
         kind = schema.field(name).type
-        text = pa.types.is_string(kind) or pa.types.is_null(kind)
-        if not (text or (name in _LISTS and is_list(kind))):
+        # Targets tell of themselves what is wrong inside.
+        listed = is_list(kind) and (name == "targets" or (name == "modifiers" and _is_text(kind.value_type)))
+        if not (listed or _is_text(kind)):
             raise ManifestError(f"{file}: column {name} is of type {kind}, not {SCHEMA.field(name).type}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

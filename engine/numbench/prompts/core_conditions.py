@@ -30,13 +30,12 @@ _NUMBERS = range(LEAST_COUNT, GREATEST_COUNT + 1)
 
 @dataclass(frozen=True, slots=True)
 class _Cores:
-    """The cores of a file: ``first`` int64 [cores], the row where each begins; ``of_row`` its core for each row.
+    """The cores of a file: ``first`` int64 [cores], the row where each begins.
 
     ``layout`` is the guided one (position in ``LAYOUTS``, 0 if it has none), ``terms`` those of its first modified row.
     """
 
     first: Ints
-    of_row: Ints
     layout: Ints
     terms: Ints
 
@@ -66,7 +65,7 @@ def _cores(prompts: Prompts) -> _Cores:
     modified = rows[prompts.appearance[rows] == _MODIFIED]
     terms = np.zeros(number, np.int64)
     terms[prompts.core[modified[::-1]]] = prompts.terms[modified[::-1]]
-    return _Cores(first, prompts.core, layout, terms)
+    return _Cores(first, layout, terms)
 
 
 def _versions(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
@@ -85,29 +84,28 @@ def _versions(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
         "Cores",
         "free and one guided layout, each clean and modified",
         odd,
-        lambda row: f"core {prompts.value('core_id', row)}: {numbers[prompts.core[row]]} prompts",
+        prompts.said("core_id"),
         required="four prompts",
     )
-    guided = known & (prompts.layout > 0) & (prompts.layout != cores.layout[cores.of_row])
-    yield of_rows(prompts, "Cores", "one guided layout", guided, lambda row: prompts.value("layout", row))
+    # A row without a core (-1) takes what is appended.
+    guided = known & (prompts.layout > 0) & (prompts.layout != np.append(cores.layout, 0)[prompts.core])
+    yield of_rows(prompts, "Cores", "one guided layout", guided, prompts.said("layout"))
     yield from _same(prompts, cores, known)
 
 
 def _same(prompts: Prompts, cores: _Cores, known: Flags) -> Iterator[Condition]:
-    begin = np.where(known, cores.first[cores.of_row], 0)
+    begin = np.append(cores.first, 0)[prompts.core]
     other = np.zeros(prompts.n, np.bool_)
     for column in (prompts.composition, prompts.targets, *prompts.name.T, *prompts.count.T):
         other |= column != column[begin]
-    yield of_rows(
-        prompts, "Cores", "the same targets in all prompts", known & other, lambda row: prompts.value("targets", row)
-    )
+    yield of_rows(prompts, "Cores", "the same targets in all prompts", known & other, prompts.said("targets"))
     modified = known & (prompts.appearance == _MODIFIED)
     yield of_rows(
         prompts,
         "Cores",
         "the same modifiers in both layouts",
-        modified & (prompts.terms != cores.terms[cores.of_row]),
-        lambda row: prompts.value("modifiers", row),
+        modified & (prompts.terms != np.append(cores.terms, 0)[prompts.core]),
+        prompts.said("modifiers"),
     )
 
 
@@ -128,10 +126,10 @@ def _counts(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
         counts = count_levels(prompts, rows, slot)
         yield of_levels(prompts, "Count", f"each in {name}", counts, rows, (PER_COUNT, PER_COUNT), _NUMBERS)
     rows = cores.first[prompts.composition[cores.first] == 1]
-    yield _independent(prompts.count[rows])
+    yield independent(prompts.count[rows])
 
 
-def _independent(counts: Ints) -> Condition:
+def independent(counts: Ints) -> Condition:
     """Of two independent columns of 80,000 the correlation is beyond 0.02 once in 10^8."""
     name, required = "the two of a double are independent", "|r| at most 0.02"
     if len(counts) < 2 or not np.ptp(counts, axis=0).all():
@@ -157,7 +155,7 @@ def _targets(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
         again[np.unique(codes[rows], axis=0, return_index=True)[1]] = False
         bad = np.zeros(prompts.n, np.bool_)
         bad[rows[again]] = True
-        yield of_rows(prompts, "Cores", name, bad, lambda row: prompts.value("targets", row), required="all different")
+        yield of_rows(prompts, "Cores", name, bad, prompts.said("targets"), required="all different")
 
 
 def _layouts(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:

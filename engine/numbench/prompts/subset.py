@@ -148,6 +148,8 @@ def _fill(draft: _Draft, cell: int) -> None:
     own = np.flatnonzero(draft.cells == cell)
     for limit in range(1, _MOST_USES + 1):
         for at in draft.free(own, limit).tolist():
+            if not draft.room[cell]:
+                return
             # What was taken since may be one of its core or categories.
             if len(draft.free(np.array([at]), limit)):
                 draft.take(at)

@@ -34,9 +34,7 @@ def subset_conditions(prompts: Prompts, categories: Sequence[str]) -> list[Condi
     again = np.ones(prompts.n, np.bool_)
     again[np.unique(prompts.core, return_index=True)[1]] = False
     cells = of_levels(prompts, "Cells", "each of the 64", cells_of(prompts), rows, (PER_CELL, PER_CELL), CELLS)
-    core = of_rows(
-        prompts, "Cores", "none twice", again & (prompts.core >= 0), lambda row: f"core {prompts.value('core_id', row)}"
-    )
+    core = of_rows(prompts, "Cores", "none twice", again & (prompts.core >= 0), prompts.said("core_id"))
     return [cells, core, *_categories(prompts, categories), _counts(prompts)]
 
 
