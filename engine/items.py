@@ -23,24 +23,33 @@ __all__ = [
     "Digest",
     "DuplicateCheck",
     "ManifestOptions",
+    "PromptsTable",
     "manifest_root",
+    "open_prompts",
     "read_items",
 ]
 
 _NO_OPTIONS = ManifestOptions()
 
 
-def read_items(manifest: str | Path | pa.Table, options: ManifestOptions = _NO_OPTIONS) -> Iterator[pa.RecordBatch]:
+def open_prompts(options: ManifestOptions) -> PromptsTable | None:
+    """The prompts file that is named, read and checked; None where none is."""
+    return None if options.prompts is None else PromptsTable(options.prompts)
+
+
+def read_items(
+    manifest: str | Path | pa.Table, options: ManifestOptions = _NO_OPTIONS, prompts: PromptsTable | None = None
+) -> Iterator[pa.RecordBatch]:
     """Stream a manifest as canonical batches of at most ``BATCH_ROWS`` rows, all of one schema.
 
     A batch has ``CORE_COLUMNS`` and then, as factors, every other column of the manifest and of the prompts file.
     ``error`` is null but for rows that SPEC makes error rows (a count outside 1..100, a repeated category). Faulty
     rows are left out, and after the last batch one ``ManifestError`` lists them (the first 20, and how many); so
     nothing may be scored before the stream has been read to its end once. What makes every row faulty is raised
-    before the first batch.
+    before the first batch. ``prompts`` is what ``open_prompts`` gives, for a caller that keeps it.
     """
     reader = open_reader(manifest)
-    prompts = PromptsTable(options.prompts) if options.prompts is not None else None
+    prompts = open_prompts(options) if prompts is None else prompts
     canonical = Canonical(reader.name, reader.schema, options, prompts)
     faults = Faults(reader.name)
     rows = 0

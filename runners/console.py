@@ -138,6 +138,8 @@ def _summary_table(summary: Summary) -> Table:
     table.add_row("items", f"{summary.items:,}" if summary.complete else f"{summary.done:,} of {summary.items:,}")
     for name, count in (("scored", summary.scored), ("failed", summary.error), ("uncovered", summary.uncovered)):
         table.add_row(name, f"{count:,}")
+    if summary.prompts is not None:
+        table.add_row("prompts", "{used:,} of {rows:,} have an image".format_map(summary.prompts))
     table.add_row("cw-NPS", _number(summary.cw_nps))
     table.add_row("b-NPS", _number(summary.b_nps))
     return table

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallymill.engine.items import CORE_COLUMNS, Digest, DuplicateCheck, ManifestOptions, read_items
+from tallymill.engine.items import CORE_COLUMNS, Digest, DuplicateCheck, ManifestOptions, open_prompts, read_items
 from tallymill.errors import ManifestError, RunError, UsageError
 
 BLOCK_ROWS = 1024
@@ -39,13 +39,23 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptsFacts:
+    """A prompts file: how many prompts it has, and how many of them the manifest refers to."""
+
+    file: str
+    rows: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestFacts:
-    """What the pass over a manifest found: the number of rows, the digest of what they say, and whether any image
-    reference starts from the manifest's folder."""
+    """What the pass over a manifest found: the number of rows, the digest of what they say, whether any image
+    reference starts from the manifest's folder, and what became of the prompts file, if one was given."""
 
     rows: int
     sha256: str
     relative: bool
+    prompts: PromptsFacts | None = None
 
 
 def default_shard_items(rows: int) -> int:
@@ -68,11 +78,12 @@ def shards_of(rows: int, shard_items: int, part: tuple[int, int] | None = None) 
 def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Path) -> ManifestFacts:
     """Read and check the whole manifest, writing its canonical rows to ``items``. Faults are a ``ManifestError``."""
     digest = Digest()
-    duplicates = DuplicateCheck(lambda: read_items(manifest, options))
+    prompts = open_prompts(options)
+    duplicates = DuplicateCheck(lambda: read_items(manifest, options, prompts))
     rows, relative = 0, False
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for batch in _blocks(_checked(read_items(manifest, options), digest, duplicates)):
+        for batch in _blocks(_checked(read_items(manifest, options, prompts), digest, duplicates)):
             if writer is None:
                 writer = _writer(items, batch.schema)
             writer.write_batch(batch)
@@ -86,7 +97,8 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
             f"{_name(manifest)}: no items", hint="a manifest needs at least one row, a folder one image"
         )
     duplicates.finish()
-    return ManifestFacts(rows, digest.hexdigest(), relative)
+    found = None if prompts is None else PromptsFacts(str(options.prompts), len(prompts), prompts.used)
+    return ManifestFacts(rows, digest.hexdigest(), relative, found)
 
 
 def _any_relative(references: pa.Array) -> bool:

@@ -292,6 +292,7 @@ class _Totals:
             reasons=columns.reasons.commonest(),
             unknown=commonest(items.unknown),
             detectors={name: dict(counts) for name, counts in columns.counts.items()},
+            prompts=source.record["manifest"].get("prompts"),
             groups=list(self._groups(items.system_names, user)),
             user_score=None if user is None else self._own(user),
         )

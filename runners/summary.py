@@ -28,7 +28,8 @@ class Summary:
 
     ``cw_nps`` and ``b_nps`` are means over the scored images, None when there are none. ``reasons`` counts error texts,
     the commonest first, each with the first item that it struck; ``unknown`` the categories that no detector covers.
-    ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers.
+    ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers. ``prompts`` has the prompts ``file``
+    that the RUN was made with, how many prompts it has (``rows``), and how many of them an image refers to (``used``).
     """
 
     run: str
@@ -44,6 +45,7 @@ class Summary:
     unknown: list[tuple[str, int]] = field(default_factory=list)
     detectors: dict[str, dict[str, int]] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    prompts: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready form."""
@@ -82,6 +84,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
         unknown=_unknown(run, done) if total["uncovered"] else [],
         detectors=_detectors(proposals, shards, stamps.detectors),
         stage_seconds={stage: round(value, 3) for stage, value in sorted(seconds.items())},
+        prompts=record["manifest"].get("prompts"),
     )
     if write:
         write_json(run.path / "summary.json", result.as_dict())

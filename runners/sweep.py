@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -184,7 +184,8 @@ def _shard_items(asked: int | None, rows: int, run: RunFolder) -> int:
 def _manifest_entry(manifest: str | Path | pa.Table, facts: ManifestFacts) -> dict[str, object]:
     source = "(table)" if isinstance(manifest, pa.Table) else str(manifest)
     root = (manifest_root(manifest) or str(Path.cwd())) if facts.relative else None
-    return {"source": source, "image_root": root, "rows": facts.rows, "sha256": facts.sha256}
+    prompts = None if facts.prompts is None else asdict(facts.prompts)
+    return {"source": source, "image_root": root, "rows": facts.rows, "sha256": facts.sha256, "prompts": prompts}
 
 
 def _paths(models: dict[str, ModelFile | None]) -> dict[str, str | None]:

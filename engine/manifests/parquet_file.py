@@ -15,6 +15,8 @@ from tallymill.errors import ManifestError
 
 # Column chunks are streamed through a buffer of this size: row groups of any size take the same memory.
 _BUFFER = 1 << 18
+# What pyarrow raises on a file that is damaged; the last of a column's name.
+_UNREADABLE = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class ParquetReader:
                     rows = np.arange(first + 1, first + 1 + batch.num_rows)
                     yield RawBatch(data, part.label, "row", rows)
                     first += batch.num_rows
-        except (OSError, pa.ArrowException) as error:
+        except _UNREADABLE as error:
             raise ManifestError(f"{part.label}: cannot be read after row {first}: {error}") from error
 
     def _conform(self, batch: pa.RecordBatch, part: _Part, first: int) -> pa.RecordBatch:
@@ -93,7 +95,7 @@ def _open_part(path: Path, label: str) -> _Part:
     try:
         with pq.ParquetFile(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
-    except (OSError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise ManifestError(f"{label}: not a Parquet file that can be read: {error}") from error
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     if repeated:

@@ -40,6 +40,7 @@ class PromptsTable:
         faults.raise_if_any()
         if not self._rows:
             raise ManifestError(f"{path.name}: has no prompts")
+        self._used = np.zeros(len(self._rows), np.bool_)
         self.targets: pa.Array = pa.concat_arrays(targets)
         self.factors: pa.RecordBatch = pa.concat_batches(factors)
 
@@ -52,8 +53,17 @@ class PromptsTable:
         """Row of each prompt id (int64, null for null and unknown ones) and where an id is unknown."""
         rows = [self._rows.get(name) for name in names.to_pylist()]
         positions = pa.array(rows, pa.int64())
+        self._used[positions.drop_null().to_numpy()] = True
         unknown = pc.and_(pc.is_null(positions), pc.is_valid(names))
         return positions, unknown.to_numpy(zero_copy_only=False)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def used(self) -> int:
+        """How many of the prompts a row has referred to so far."""
+        return int(self._used.sum())
 
     def _index(self, raw: RawBatch, faults: Faults) -> None:
         first = len(self._rows)

@@ -39,12 +39,6 @@ def test_the_full_set(files, call):
     assert "640,000 prompts, checked as the full set of 640,000: every condition holds" in out
     assert "106,668 / 106,666 / 106,666" in out
     assert "FAIL" not in out
-    code, out, _ = call("prompts", "check", files / "all.parquet", "--json")
-    result = json.loads(out)
-    assert result["passed"]
-    assert result["facts"]["seed"] == 0
-    assert result["facts"]["tallymill"] == tallymill.__version__
-    assert [line["passed"] for line in result["conditions"]] == [True] * len(result["conditions"])
 
 
 def test_the_subset(files, call):
@@ -56,8 +50,16 @@ def test_the_subset(files, call):
     ids = some["prompt_id"].to_pylist()
     wanted = whole.filter(pa.compute.is_in(whole["prompt_id"], value_set=pa.array(ids)))
     assert some.equals(wanted)
-    assert tallymill.subset_prompts(whole).equals(some)
     assert not tallymill.subset_prompts(whole, seed=1).equals(some)
+
+
+def test_as_json(files, call):
+    code, out, _ = call("prompts", "check", files / "some.parquet", "--json")
+    result = json.loads(out)
+    assert (code, result["passed"], result["kind"]) == (0, True, "subset")
+    assert (result["facts"]["seed"], result["facts"]["subset_seed"]) == (0, 0)
+    assert result["facts"]["tallymill"] == tallymill.__version__
+    assert [line["passed"] for line in result["conditions"]] == [True] * len(result["conditions"])
 
 
 def test_the_subset_is_not_the_full_set(files, call):
@@ -132,3 +134,65 @@ def test_a_subset_of_too_little(files, tmp_path):
     assert not (tmp_path / "x.parquet").exists()
     with pytest.raises(ManifestError, match="has no prompts"):
         tallymill.subset_prompts(pq.read_table(some).slice(0, 0))
+
+
+FACTORS = ("core_id", "text", "composition", "layout", "appearance", "modifiers", "modifier_group", "count_range")
+
+
+@pytest.fixture
+def manifest(files, tmp_path):
+    """Two images of each of twelve prompts of the subset."""
+    ids = pq.read_table(files / "some.parquet")["prompt_id"].to_pylist()[::270]
+    rows = [{"image": f"{name}-{k}.png", "prompt_id": name, "sample": k} for name in ids for k in range(2)]
+    path = tmp_path / "m.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_sweep_brings_the_factors_in_and_tells_prompts_without_an_image(files, manifest, tmp_path, call):
+    prompts = str(files / "some.parquet")
+    sweep = ("sweep", manifest, "--out", tmp_path / "RUN", "--prompts", prompts, "--ensemble", "synthetic")
+    code, out, _ = call(*sweep)
+    assert code == 0
+    assert "12 of 3,200 have an image" in " ".join(out.split())
+    expected = {"file": prompts, "rows": 3200, "used": 12}
+    assert json.loads((tmp_path / "RUN" / "run.json").read_text())["manifest"]["prompts"] == expected
+    assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["prompts"] == expected
+    assert tallymill.rescore(tmp_path / "RUN").prompts == expected
+    assert tallymill.rescore(tmp_path / "RUN", tmp_path / "RUN2").prompts == expected
+    scores = tallymill.load(tmp_path / "RUN").scores
+    by_id = {row["prompt_id"]: row for row in pq.read_table(prompts).to_pylist()}
+    for row in scores.to_pylist():
+        prompt = by_id[row["prompt_id"]]
+        assert {name: row[name] for name in FACTORS} == {name: prompt[name] for name in FACTORS}
+        assert [(t["category"], t["requested"]) for t in row["targets"]] == [
+            (t["category"], t["count"]) for t in prompt["targets"]
+        ]
+    # A moved file with the same prompts is the same manifest.
+    (tmp_path / "moved.parquet").write_bytes((files / "some.parquet").read_bytes())
+    assert call(*sweep[:5], tmp_path / "moved.parquet", *sweep[6:])[0] == 0
+
+
+def test_a_prompts_file_that_nothing_refers_to(files, tmp_path):
+    table = pa.table({"image": ["a.png"], "targets": ["cat=3"]})
+    summary = tallymill.sweep(table, tmp_path / "RUN", ensemble="synthetic", prompts=files / "some.parquet", workers=0)
+    assert summary.prompts["used"] == 0
+    assert tallymill.sweep(table, tmp_path / "RUN2", ensemble="synthetic", workers=0).prompts is None
+
+
+def test_an_image_of_an_unknown_prompt(files, manifest, tmp_path, call):
+    with manifest.open("a") as file:
+        file.write('{"image": "x.png", "prompt_id": "s-00000-heap-clean"}\n')
+    code, _, err = call("sweep", manifest, "--out", tmp_path / "RUN", "--prompts", files / "some.parquet")
+    assert code == 1
+    assert "line 25, column prompt_id: not in some.parquet: 's-00000-heap-clean'" in err
+
+
+def test_a_category_outside_the_vocabulary_is_told_by_the_check(files, tmp_path, call):
+    rows = pq.read_table(files / "some.parquet").to_pylist()
+    rows[3]["targets"][0]["category"] = "wombat of the north"
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    code, out, _ = call("prompts", "check", tmp_path / "x.parquet")
+    assert code == 1
+    assert f"row 4, {rows[3]['prompt_id']}: {rows[3]['targets'][0]['count']} wombat of the north" in out
+    assert "conditions fail" in out

@@ -69,21 +69,22 @@ def test_rows_that_are_not_sound(prompts, words):
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
-        (lambda table: np.arange(320_000), "double prompts: no place for category"),
-        (lambda table: np.arange(320_000, 640_000), "single prompts: 1600 categories find no count and layout"),
-        (lambda table: np.flatnonzero(table["layout"].to_numpy() != "grid"), "single prompts: "),
-        (lambda table: np.arange(0, 640_000, 2), "the modified prompt of 's-"),
+        (slice(0, 320_000), "double prompts: no place for category"),
+        (slice(320_000, None), "single prompts: 1600 categories find no count and layout"),
+        (slice(0, None, 2), "the modified prompt of 's-"),
     ],
 )
 def test_prompts_that_are_too_few(prompts, words, kept, message):
+    table = prompts.take(pa.array(np.arange(640_000)[kept]))
     with pytest.raises(ManifestError, match=message) as caught:
-        choose_subset(prompts.take(pa.array(kept(prompts))), words[0], file="x.parquet")
+        choose_subset(table, words[0], file="x.parquet")
     assert "all 640,000 prompts" in caught.value.hint
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 5), unique=True), max_size=12), st.lists(st.integers(0, 3), min_size=6, max_size=6)
-)
+ROOM = st.lists(st.integers(0, 3), min_size=6, max_size=6)
+
+
+@given(st.lists(st.lists(st.integers(0, 5), unique=True), max_size=12), ROOM)
 def test_as_many_rows_as_possible_have_a_place(choices, room):
     places = assign(choices, room)
     assert all(at == NOBODY or at in allowed for at, allowed in zip(places, choices, strict=True))
