@@ -59,6 +59,7 @@ STYLE: Any = {
     "svg.hashsalt": "tallymill",
     "savefig.facecolor": "white",
 }
+FORMS = (".png", ".svg", ".pdf")
 P = ParamSpec("P")
 R = TypeVar("R")
 

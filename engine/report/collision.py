@@ -10,6 +10,7 @@ import numpy as np
 
 from tallymill.engine.numbench.analysis.results import Analysis, CollisionFit, VisiblePoint
 from tallymill.engine.numbench.collision.closed import visible_of_capacity
+from tallymill.engine.numbench.collision.curve import ModelCurve
 from tallymill.engine.numbench.factors import FREE, LAYOUTS
 from tallymill.engine.report.canvas import (
     GRID,
@@ -114,3 +115,67 @@ def _layout(
     if fit is not None and fit.verdict != "no data":
         n = np.linspace(0, last, 201)
         ax.plot(n, visible_of_capacity(n, math.inf if fit.capacity is None else fit.capacity), color=look.color)
+
+
+@drawn
+def model_figure(capacity: int, curves: Sequence[ModelCurve]) -> Any:
+    """The model: visible against requested instances, and below what is lost beside its leading term, on log scales.
+
+    Lines are the closed form, marks the means of the simulation with bars of one standard deviation of R.
+    """
+    names = [f"λ = {curve.coordination:g}" for curve in curves]
+    look = looks(names)
+    simulated = any(point.simulated is not None for curve in curves for point in curve.points)
+    entries = [(name, key(color=look[name].color)) for name in look]
+    if simulated:
+        entries.append(("simulated, ± sd", key(color=INK, marker="o", linestyle="none", markersize=4)))
+    entries += [("y = n", key(**LIMIT)), ("leading term", key(color=INK, linestyle=":"))]
+    figure, axes = panels([200.0, 150.0], extra=legend_height([text for text, _ in entries]) + 40)
+    visible, lost = axes[:, 0]
+    last = max(point.count for curve in curves for point in curve.points)
+    for curve, name in zip(curves, names, strict=True):
+        _model(visible, lost, curve, look[name])
+    visible.plot([0, last], [0, last], **LIMIT)
+    top = max(point.expected for curve in curves for point in curve.points)
+    if capacity <= 1.1 * top:
+        visible.axhline(capacity, color=INK, linewidth=0.7)
+    visible.set(xlim=(0, last * 1.02), ylim=(0, max(1.12 * top, 1.5)), title=f"visible, M = {capacity:,}")
+    visible.set(xlabel="requested n", ylabel="E[R]")
+    lost.set(title="lost, and the leading term q n(n−1)/2M", xlabel="requested n", ylabel="E[n − R]")
+    if len({point.count for curve in curves for point in curve.points if point.deficit > 0}) > 1:
+        _logarithmic(lost)
+    legend(figure, entries)
+    return figure
+
+
+def _model(visible: Any, lost: Any, curve: ModelCurve, look: Look) -> None:
+    counts = [point.count for point in curve.points]
+    alone = {"marker": look.marker} if len(counts) == 1 else {}  # a line of one point is nothing
+    visible.plot(counts, [point.expected for point in curve.points], color=look.color, **alone)
+    step = -(-len(counts) // 20)
+    marked = [point for point in curve.points[step - 1 :: step] if point.simulated is not None]
+    visible.errorbar(
+        [point.count for point in marked],
+        [point.simulated for point in marked],
+        [point.simulated_sd for point in marked],
+        color=look.color,
+        fmt=look.marker,
+        markersize=3.4,
+        elinewidth=0.8,
+    )
+    some = [point for point in curve.points if point.deficit > 0]
+    lost.plot([point.count for point in some], [point.deficit for point in some], color=look.color, **alone)
+    lost.plot([point.count for point in some], [point.leading for point in some], color=look.color, linestyle=":")
+    found = [(point.count, point.count - (point.simulated or 0)) for point in marked]
+    some_found = np.array([pair for pair in found if pair[1] > 0]).reshape(-1, 2)
+    lost.plot(*some_found.T, color=look.color, marker=look.marker, linestyle="none", markersize=3.4)
+
+
+def _logarithmic(ax: Any) -> None:
+    """Both axes, with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    ax.set(xscale="log", yscale="log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())

@@ -20,6 +20,7 @@ __all__ = [
     "build_prompts",
     "calibrate",
     "check_prompts",
+    "collision",
     "dump",
     "load",
     "rescore",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tallymill.engine.settings import Settings
     from tallymill.runners.analyse import analyse
     from tallymill.runners.calibrate import calibrate
+    from tallymill.runners.collision import collision
     from tallymill.runners.dump import dump
     from tallymill.runners.prompts import build_prompts, check_prompts, subset_prompts
     from tallymill.runners.rescore import rescore
@@ -45,6 +47,7 @@ _HOME = {
     "build_prompts": "tallymill.runners.prompts",
     "calibrate": "tallymill.runners.calibrate",
     "check_prompts": "tallymill.runners.prompts",
+    "collision": "tallymill.runners.collision",
     "dump": "tallymill.runners.dump",
     "load": "tallymill.runners.run",
     "rescore": "tallymill.runners.rescore",
