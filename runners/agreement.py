@@ -21,6 +21,7 @@ from tallymill.engine.numbench.scores import SCORED
 from tallymill.errors import ManifestError, UsageError
 from tallymill.runners.annotations import MEND, Annotation, Annotations, read_annotations
 from tallymill.runners.run import Run
+from tallymill.runners.words import counted
 
 _COLUMNS = ["item_id", "system", "targets", "cw_nps", "status"]
 
@@ -208,14 +209,13 @@ class _Join:
         if self._unknown:
             first = next(iter(self._unknown.values()))
             whose = "" if first.system is None else f" of {first.system!r}"
-            self.notes.append(
-                f"{len(self._unknown)} annotated images are in no RUN (first: {first.item!r}{whose}, {first.where})"
-            )
+            number = counted(len(self._unknown), "annotated image")
+            self.notes.append(f"left aside: {number} that no RUN has (first: {first.item!r}{whose}, {first.where})")
         unusable = [image for image in self._images.values() if not image.usable()]
         if unusable:
             self.notes.append(
-                f"{len(unusable)} annotated images were asked for what cannot be scored, and are left out "
-                f"(first: {_least(unusable).item!r})"
+                f"left aside: {counted(len(unusable), 'annotated image')} of which counts were asked that cannot be "
+                f"scored (first: {_least(unusable).item!r})"
             )
         whole = {id(image) for image in complete}
         partial = [image for image in images if id(image) not in whole]
@@ -223,14 +223,16 @@ class _Join:
             image = _least(partial)
             at = next(k for k, counts in enumerate(image.counts) if len(counts) != annotators)
             self.notes.append(
-                f"{len(partial)} annotated images do not have {annotators} counts of each category, and are left out "
-                f"(first: {image.item!r} of {image.system!r}, {image.categories[at]!r}: {len(image.counts[at])})"
+                f"left aside: {counted(len(partial), 'annotated image')} without exactly {annotators} counts of each "
+                f"category (first: {image.item!r} of {image.system!r}, {image.categories[at]!r}: "
+                f"{len(image.counts[at])})"
             )
         unscored = [image for image in complete if image.cw_nps is None]
         if unscored:
+            first_image = _least(unscored)
             self.notes.append(
-                f"{len(unscored)} annotated images have no score: annotators are compared with one another there, not "
-                f"with the detectors (first: {_least(unscored).item!r} of {_least(unscored).system!r})"
+                f"annotators compared with one another only: {counted(len(unscored), 'image')} without a score "
+                f"(first: {first_image.item!r} of {first_image.system!r})"
             )
 
 

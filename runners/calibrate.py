@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tallymill.engine.numbench.calibration import (
     TAU_BOUNDS,
     CalibrationResult,
@@ -17,12 +20,13 @@ from tallymill.engine.numbench.calibration import (
 from tallymill.engine.numbench.labelling import LEAST_IOU
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.numbench.truth import read_truth
-from tallymill.engine.report.reliability import require_matplotlib
+from tallymill.engine.report.canvas import drawing
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.calibration_files import write_calibration
 from tallymill.runners.labels import Labelled, Labels, label_run
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import ensemble_of, plan_of
+from tallymill.runners.words import counted
 
 SHOWN = 5
 
@@ -48,7 +52,8 @@ def calibrate(
     require_scipy()
     source = run if isinstance(run, Run) else Run(run)
     if out is not None:
-        require_matplotlib()
+        with drawing():  # its absence is told before any work is done
+            pass
         _require_outside(Path(out), source)
     labels = label_run(source, read_truth(truth))
     for other in scored:
@@ -121,20 +126,21 @@ def require_disjoint(images: dict[str, str], scored: Run, calibration: Run | Non
 
     Gives the number of images of ``scored`` that could not be compared, having no hash (they were never read).
     """
-    shared: list[tuple[str, str, str]] = []
+    hashes = pa.array(sorted(images), pa.string())
+    shared: list[tuple[str, str]] = []
     unknown = 0
     for shard in scored.shards:
         table = scored.scores_of_shard(shard, ["item_id", "image_hash"])
-        rows = [] if table is None else zip(*(table[c].to_pylist() for c in table.column_names), strict=True)
-        for item, digest in rows:
-            unknown += digest is None
-            if digest in images:
-                shared.append((item, images[digest], digest))
+        if table is not None:
+            unknown += table["image_hash"].null_count
+            same = table.filter(pc.is_in(table["image_hash"], hashes))
+            shared += zip(same["item_id"].to_pylist(), same["image_hash"].to_pylist(), strict=True)
     if shared:
-        pairs = [f"{item!r} is calibration item {other!r} (image_hash {d})" for item, other, d in sorted(shared)]
+        pairs = [f"{item!r} is calibration item {images[d]!r} (image_hash {d})" for item, d in sorted(shared)]
+        number = counted(len(shared), "image")
         whose = "" if calibration is None else f" of {calibration.path}"
         raise RunError(
-            f"{len(shared)} images of {scored.path} are calibration images{whose}:\n  " + _first(pairs),
+            f"{number} of {scored.path} among the calibration images{whose}:\n  " + _first(pairs),
             hint="temperatures must be fitted on other images than those that are scored",
         )
     return unknown

@@ -25,13 +25,13 @@ JSON_NAME, ENSEMBLE_NAME = "calibration.json", "ensemble.toml"
 
 def write_calibration(result: CalibrationResult, ensemble: EnsembleConfig, out: Path) -> None:
     """Write ``calibration.json``, ``ensemble.toml``, ``reliability.png`` and ``reliability.svg`` into a folder."""
-    _write_figure(result, out)
+    _write_figures(result, out)
     with appearing(out / ENSEMBLE_NAME) as path:
         path.write_text(ensemble_text(result, ensemble), "utf-8")
     write_json(out / JSON_NAME, as_dict(result))
 
 
-def _write_figure(result: CalibrationResult, out: Path) -> None:
+def _write_figures(result: CalibrationResult, out: Path) -> None:
     figure = reliability_figure(result)
     for form in ("svg", "png"):
         with appearing(out / f"reliability.{form}") as path:

@@ -18,6 +18,7 @@ from tallymill.errors import RunError
 from tallymill.runners.parts import naming_values
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
+from tallymill.runners.words import counted
 
 # A box may reach beyond its image by a rounding; more is told.
 SLACK = 1.0
@@ -156,22 +157,14 @@ class _Work:
         column = scores["targets"].combine_chunks()
         lengths = np.asarray(column.value_lengths(), np.int64)
         names = column.flatten().field("category").to_pylist()
-        codes = np.array([self._codes.get(name, -1) for name in names], np.int64)
+        asked = np.array([self._codes.get(name, -1) for name in names], np.int64)
         parent = np.repeat(np.arange(len(lengths)), lengths)
-        categories = len(self._codes) + 1
-        keys = parent * categories + codes + 1
-        order = np.argsort(keys, kind="stable")
-        wanted = owner * categories + self._truth.category[at] + 1
-        place = np.searchsorted(keys[order], wanted)
-        flat = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(at), np.int64)
-        hit = (self._truth.category[at] >= 0) & (place < len(order))
-        hit &= keys[flat] == wanted if len(order) else False
-        by_name = np.where(hit, _within(lengths)[flat] if len(order) else 0, -1)
-        given = self._truth.target[at]
+        category, given = self._truth.category[at], self._truth.target[at]
+        flat = _first_equal(_pairs(parent, asked), _pairs(owner, category))
+        by_name = np.where((category >= 0) & (flat >= 0), np.append(_within(lengths), -1)[flat], -1)
         for k in np.flatnonzero(given >= 0).tolist():
             self._check_target(int(at[k]), int(given[k]), int(lengths[owner[k]]), int(by_name[k]))
-        for k in np.flatnonzero((given < 0) & ~hit).tolist():
-            self._unasked[self._truth.categories[self._truth.category[at[k]]]] += 1
+        self._unasked.update(self._truth.categories[code] for code in category[(given < 0) & (by_name < 0)].tolist())
         return np.where(given >= 0, given, by_name)
 
     def _check_target(self, at: int, given: int, targets: int, by_name: int) -> None:
@@ -220,30 +213,26 @@ class _Work:
     def _notes(self) -> list[str]:
         truth, notes = self._truth, []
         if self._bare_targets:
-            notes.append(
-                f"{self._bare_targets} requested targets have no true object ({self._bare_items} images have none at "
-                "all): every proposal for them counts as false"
-            )
+            bare = counted(self._bare_items, "image")
+            targets = counted(self._bare_targets, "requested target")
+            notes.append(f"no true object of {targets} ({bare} without any): every proposal of these counts as false")
         if self._unasked:
             names = [f"{name} {number}" for name, number in sorted(self._unasked.items())]
             shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-            notes.append(
-                f"{self._unasked.total()} true objects are of categories that their image was not asked for, "
-                f"and were left aside: {shown}"
-            )
+            number = counted(self._unasked.total(), "true object")
+            notes.append(f"left aside: {number} of categories that their image was not asked for ({shown})")
         absent = np.flatnonzero(~self.met)
         if len(absent):
-            at = int(truth.row[truth.item == absent[0]].argmin()) + int(truth.starts[absent[0]])
             first = next(name for name, code in truth.items.items() if code == absent[0])
-            notes.append(
-                f"{len(absent)} images of {truth.file} are not in the RUN, and were left aside (first: {first!r}, "
-                f"{truth.unit} {truth.row[at]})"
-            )
+            mine = slice(truth.starts[absent[0]], truth.starts[absent[0] + 1])
+            where = truth.where(mine.start + int(truth.row[mine].argmin()))
+            number = counted(len(absent), "image")
+            notes.append(f"left aside: the true objects of {number} that the RUN lacks (first: {first!r}, {where})")
         if self._beyond:
-            first_row = min(self._beyond, key=lambda at: int(truth.row[at]))
+            where = truth.where(min(self._beyond, key=lambda at: int(truth.row[at])))
+            number = counted(len(self._beyond), "true box", "true boxes")
             notes.append(
-                f"{len(self._beyond)} true boxes reach beyond their image by more than {SLACK:g} pixel, and were taken "
-                f"as they are (first: {truth.where(first_row)})"
+                f"taken as given: {number} beyond the image's edge by more than {SLACK:g} pixel (first: {where})"
             )
         return notes
 
@@ -255,6 +244,19 @@ def _sizes(tables: list[pa.Table]) -> NDArray[np.int64]:
         own = np.stack([np.asarray(table[c].combine_chunks().fill_null(0)) for c in ("width", "height")], axis=1)
         sizes = np.where(sizes > 0, sizes, own)
     return sizes
+
+
+def _pairs(row: NDArray[np.int64], code: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for a row and a code of at least -1."""
+    return row * (1 << 32) + code + 1
+
+
+def _first_equal(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first place among ``values`` that is equal to each wanted one; -1 where none is."""
+    order = np.argsort(values, kind="stable")
+    place = np.searchsorted(values[order], wanted)
+    found = np.append(order, -1)[place]
+    return np.where(np.append(values, -1)[found] == wanted, found, -1)
 
 
 def _within(lengths: NDArray[Any]) -> NDArray[np.int64]:

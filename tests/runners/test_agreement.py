@@ -136,8 +136,8 @@ def test_what_is_left_out_is_told(run: Run, tmp_path: Path) -> None:
     found = agreement_of([run], write(tmp_path / "a.jsonl", rows))
     assert found.rows[0].images == ITEMS - 2
     assert found.notes == [
-        f"1 annotated images are in no RUN (first: 'nowhere', a.jsonl, line {len(rows)})",
-        "2 annotated images do not have 3 counts of each category, and are left out "
+        f"left aside: 1 annotated image that no RUN has (first: 'nowhere', a.jsonl, line {len(rows)})",
+        "left aside: 2 annotated images without exactly 3 counts of each category "
         "(first: 'item-0' of 'painter', 'dog': 0)",
     ]
 
@@ -159,7 +159,9 @@ def test_images_that_nobody_can_score(tmp_path: Path, ensemble_file) -> None:
     ]
     found = agreement_of([load(tmp_path / "run")], write(tmp_path / "a.jsonl", rows))
     assert found.rows[0].images == 2
-    assert found.notes == ["1 annotated images were asked for what cannot be scored, and are left out (first: 'b')"]
+    assert found.notes == [
+        "left aside: 1 annotated image of which counts were asked that cannot be scored (first: 'b')"
+    ]
     assert found.rows[0].ambiguous_any is None
 
 

@@ -90,7 +90,7 @@ def test_the_fit_is_that_of_labels_found_one_by_one(run: Run, tmp_path: Path) ->
     assert result.without_objects == ITEMS - len(named)
     assert result.floor == 0.05
     assert result.lowest_threshold == pytest.approx(0.3)
-    assert any("images have none at all" in note for note in result.notes)
+    assert any("images without any): every proposal" in note for note in result.notes)
 
 
 def test_neither_shards_nor_the_order_of_rows_change_anything(
@@ -132,12 +132,16 @@ def test_what_is_of_no_use_is_told(run: Run, tmp_path: Path) -> None:
     result = calibrate(run, path)
     assert result.detectors == first.detectors
     told = "\n".join(result.notes)
-    assert "1 true objects are of categories that their image was not asked for, and were left aside: zebra 1" in told
-    assert "1 images of truth.jsonl are not in the RUN, and were left aside (first: 'elsewhere', line 2)" in told
+    assert "left aside: 1 true object of categories that their image was not asked for (zebra 1)" in told
+    assert (
+        "left aside: the true objects of 1 image that the RUN lacks (first: 'elsewhere', truth.jsonl, line 2)" in told
+    )
     wide = [{"item_id": item, "category": rows[0]["category"], "box": [-5, 10, 2000, 50]}]
     result = calibrate(run, write(tmp_path / "truth.jsonl", [*rows, *wide]))
     line = len(rows) + 1
-    assert any("beyond their image by more than 1 pixel" in n and f"line {line}" in n for n in result.notes)
+    assert any(
+        "1 true box beyond the image's edge by more than 1 pixel" in n and f"line {line}" in n for n in result.notes
+    )
     assert result.objects == first.objects + 1
 
 
@@ -222,7 +226,7 @@ def test_images_in_common_are_refused_by_name(images: Path, tmp_path: Path) -> N
     with (tmp_path / "mixed" / "metadata.jsonl").open("a") as file:
         file.write(json.dumps({"file_name": "copy.png", "targets": {"cat": 1}}) + "\n")
     tallymill.sweep(tmp_path / "mixed", tmp_path / "run", ensemble=images / "ensemble.toml", workers=0)
-    with pytest.raises(RunError, match=r"1 images of .*run are calibration images of .*one") as caught:
+    with pytest.raises(RunError, match=r"1 image of .*run among the calibration images of .*one") as caught:
         calibrate(images / "one", images / "truth.jsonl", scored=[images / "two", tmp_path / "run"])
     assert "'copy.png' is calibration item '2.png' (image_hash " in caught.value.message
     with pytest.raises(RunError, match="5 images of"):
