@@ -7,7 +7,6 @@ from typing import Any
 
 from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCalibration, Measures
 from tallymill.engine.report.canvas import INK, SERIES, drawn, panels, shortened
-from tallymill.errors import MissingExtraError
 
 # Told apart by line and marker too.
 BEFORE, AFTER = SERIES[1], SERIES[0]
@@ -44,17 +43,6 @@ def reliability_figure(result: CalibrationResult) -> Any:
         handles |= {label: handle for label, handle in zip(labels, found, strict=True) if label not in handles}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     return figure
-
-
-def require_matplotlib() -> Any:
-    """Its class ``Figure``; ``MissingExtraError`` without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] != "matplotlib":
-            raise
-        raise MissingExtraError.of("matplotlib", "report") from None
-    return Figure
 
 
 def _draw_panel(axes: Any, fit: DetectorCalibration) -> None:
