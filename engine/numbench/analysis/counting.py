@@ -46,7 +46,7 @@ def counted_of(images: Images, range_by: RangeBy) -> Counted:
     image, requested, hard, soft = image[of], images.requested[of], images.hard[of], images.soft[of]
     own = range_codes(requested) if range_by == "per-target" else ranges[image]
     error = hard - requested
-    first = np.concatenate([[0], np.cumsum(images.targets[scored])[:-1]]).astype(np.int64)
+    first = (np.cumsum(images.targets[scored]) - images.targets[scored]).astype(np.int64)
     alone = images.targets[image] == 1
     return Counted(
         family_cell=(place[scored] * RANGES + ranges[scored]) * len(FAMILIES) + families_of(error, first),

@@ -47,7 +47,7 @@ def membership(axes: Axes, factor: str, levels: list[str]) -> Floats:
         return look[0] == MODIFIED and (look[1] or UNKNOWN) == level
 
     return np.array([[has(look, level) for level in levels] for look in axes.looks], np.float64).reshape(
-        -1, len(levels)
+        len(axes.looks), len(levels)
     )
 
 
