@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tallymill.engine.manifests.hashing import hash64
+from tallymill.engine.numbench.analysis.gather import SystemKey
+from tallymill.engine.numbench.analysis.images import MULTIPLE
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES
 from tallymill.engine.numbench.scores import SCORED
 from tallymill.engine.report.gallery import GROUPS, RANDOM, TYPICAL, WORST
@@ -28,11 +30,7 @@ from tallymill.runners.run import Run
 # The median of a cell is known to a 16,384th, which costs the same memory for any number of images.
 BINS = 1 << 14
 _COLUMNS = ("item_id", "system", "targets", "cw_nps", "status")
-MULTIPLE = "multiple"
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-
-# A system as RUNs tell it: the place of the RUN, and what its column says (None where that says nothing).
-SystemKey = tuple[int, str | None]
 
 
 class Cell(NamedTuple):

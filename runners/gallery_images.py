@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from tallymill.engine.images import decode
+from tallymill.engine.numbench.analysis.gather import SystemKey
 from tallymill.engine.numbench.factors import STRESS_RANGES
 from tallymill.engine.numbench.scores import MAX_COUNT, ScorePlan
 from tallymill.engine.proposals import Proposals
@@ -21,7 +22,7 @@ from tallymill.engine.report.gallery import Asked, Card, Layer
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
 from tallymill.kernels.count import calibrate
-from tallymill.runners.gallery import Chosen, SystemKey
+from tallymill.runners.gallery import Chosen
 from tallymill.runners.parts import read_part
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run

@@ -23,6 +23,7 @@ __all__ = [
     "collision",
     "dump",
     "load",
+    "report",
     "rescore",
     "score",
     "subset_prompts",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tallymill.runners.collision import collision
     from tallymill.runners.dump import dump
     from tallymill.runners.prompts import build_prompts, check_prompts, subset_prompts
+    from tallymill.runners.report import report
     from tallymill.runners.rescore import rescore
     from tallymill.runners.run import load
     from tallymill.runners.single import score
@@ -50,6 +52,7 @@ _HOME = {
     "collision": "tallymill.runners.collision",
     "dump": "tallymill.runners.dump",
     "load": "tallymill.runners.run",
+    "report": "tallymill.runners.report",
     "rescore": "tallymill.runners.rescore",
     "score": "tallymill.runners.single",
     "subset_prompts": "tallymill.runners.prompts",

@@ -13,7 +13,18 @@ from types import FrameType
 import cyclopts
 
 # Importing a command's module adds it; help lists them in this order.
-from tallymill.commands import analyse, bench, calibrate, collision, demo, images, models, prompts, runs  # noqa: F401
+from tallymill.commands import (  # noqa: F401
+    analyse,
+    bench,
+    calibrate,
+    collision,
+    demo,
+    images,
+    models,
+    prompts,
+    report,
+    runs,
+)
 from tallymill.commands.base import DONE, FAILED, USAGE, app
 from tallymill.errors import TallymillError, UsageError
 from tallymill.runners import console

@@ -1,0 +1,202 @@
+"""The report of one or several RUNs: analysed, plotted, with images, written as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tallymill import __version__
+from tallymill.engine.manifests.prompts import PromptsTable
+from tallymill.engine.numbench.analysis.results import Analysis
+from tallymill.engine.numbench.calibration import CalibrationResult
+from tallymill.engine.numbench.factors import RangeBy
+from tallymill.engine.report.canvas import drawing
+from tallymill.engine.report.figures import figures_of, reliability_of
+from tallymill.engine.report.gallery import Gallery
+from tallymill.engine.report.page import Page, RunRecord, render, require_templates
+from tallymill.errors import UsageError
+from tallymill.runners.analyse import RESAMPLES, analyse, opened, system_names
+from tallymill.runners.calibrate import require_disjoint
+from tallymill.runners.calibration_files import load_calibration
+from tallymill.runners.files import appearing
+from tallymill.runners.gallery import choose
+from tallymill.runners.gallery_images import TextOf, make_cards
+from tallymill.runners.run import Run
+
+# Images of one group and system where nobody says how many, and the most of all together before fewer are taken.
+IMAGES, MOST_IMAGES = 8, 240
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that was written. ``images`` are shown in its gallery, ``images_gone`` could not be read again."""
+
+    out: str
+    bytes: int
+    systems: list[str]
+    items: int
+    scored: int
+    error: int
+    uncovered: int
+    images: int
+    images_gone: int
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        return asdict(self)
+
+
+def report(
+    runs: str | Path | Run | Iterable[str | Path | Run],
+    out: str | Path,
+    *,
+    calibration: str | Path | None = None,
+    annotations: str | Path | None = None,
+    prompts: str | Path | None = None,
+    images: int | None = None,
+    range_by: RangeBy = "max",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    title: str | None = None,
+    workers: int | None = None,
+) -> Report:
+    """Analyse RUNs and write what was found as one HTML file that needs nothing else.
+
+    ``calibration`` is the folder or file that ``calibrate`` wrote; ``annotations`` and ``prompts`` as ``analyse`` takes
+    them; ``images`` is the number of each group (worst, typical, random) of each system in the gallery, by default 8
+    and fewer where there are many systems, 0 for none. The same RUNs and arguments give the same bytes.
+
+    Raises ``UsageError`` for arguments that make no sense, what ``analyse`` raises, ``RunError`` where a calibration
+    image is also scored, ``MissingExtraError`` without jinja2 or matplotlib. An image that cannot be read any more is
+    told in the gallery.
+    """
+    _require_packages()
+    target = _require_file(Path(out))
+    if images is not None and images < 0:
+        raise UsageError(f"images {images}: must be 0 or more")
+    sources = opened(runs)
+    fit = None if calibration is None else _disjoint(load_calibration(calibration), sources)
+    analysis = analyse(
+        sources,
+        range_by=range_by,
+        resamples=resamples,
+        seed=seed,
+        prompts=prompts,
+        annotations=annotations,
+        workers=workers,
+    )
+    gallery = _gallery(sources, analysis, images, seed, prompts)
+    page = Page(
+        title=title or _title(analysis),
+        version=__version__,
+        analysis=analysis,
+        runs=[_record(source) for source in sources],
+        gallery=gallery,
+        figures={**figures_of(analysis), **({} if fit is None else {"reliability": reliability_of(fit)})},
+        calibration=fit,
+    )
+    html = render(page).encode()
+    with appearing(target) as path:
+        path.write_bytes(html)
+    return _told(target, len(html), analysis, gallery)
+
+
+def _disjoint(fit: CalibrationResult, runs: Sequence[Run]) -> CalibrationResult:
+    for run in runs:
+        require_disjoint(fit.images, run)
+    return fit
+
+
+def _require_packages() -> None:
+    """Miss a package now, and not after minutes of work."""
+    require_templates()
+    with drawing():
+        pass
+
+
+def _require_file(out: Path) -> Path:
+    if out.is_dir():
+        raise UsageError(f"--out {out} is a folder; it names the file to write")
+    return out
+
+
+def _title(analysis: Analysis) -> str:
+    names = [row.system for row in analysis.systems]
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: NumBench report"
+
+
+def _record(run: Run) -> RunRecord:
+    """What is listed of a RUN besides its detectors."""
+    record = run.record
+    manifest, thresholds = record["manifest"], record["schedule"]
+    facts = {
+        "manifest": manifest["source"],
+        "manifest, SHA-256 of its rows": manifest["sha256"],
+        "begun": record["created"],
+        "scored again from": record.get("rescored_from"),
+        **{f"setting {name}": value for name, value in record["settings"].items()},
+        "thresholds T": f"{thresholds[0]:g} at 1 to {thresholds[-1]:g} at 100",
+        "images a shard": record["shard_items"],
+        "device": record.get("device"),
+        **{f"version of {name}": version for name, version in record["versions"].items()},
+    }
+    return RunRecord(str(run.path), record, [(name, str(value)) for name, value in facts.items() if value is not None])
+
+
+def _gallery(
+    runs: Sequence[Run], analysis: Analysis, images: int | None, seed: int, prompts: str | Path | None
+) -> Gallery:
+    systems = [row.system for row in analysis.systems]
+    wanted = IMAGES if images is None else images
+    shown, pictured = wanted, systems
+    if images is None and systems:
+        shown = max(1, min(wanted, MOST_IMAGES // (3 * len(systems))))
+        pictured = systems[: MOST_IMAGES // 3]
+    found = choose(runs, shown, seed=seed)
+    names = system_names(found, runs)
+    places = {name: place for place, name in enumerate(pictured)}
+    ordered = sorted((key for key in found if names[key] in places), key=lambda key: places[names[key]])
+    chosen = [image for key in ordered for image in found[key]]
+    return Gallery(
+        cards=tuple(make_cards(runs, chosen, names, None if prompts is None else _texts(Path(prompts)))),
+        detectors=tuple(dict.fromkeys(name for run in runs for name in run.detectors)),
+        wanted=wanted,
+        shown=shown,
+        left_out=tuple(systems[len(pictured) :]),
+    )
+
+
+def _texts(path: Path) -> TextOf:
+    """The text of a prompt id, from a prompts file."""
+    table = PromptsTable(path)
+    column = next((name for name in ("text", "prompt") if name in table.factors.schema.names), None)
+
+    def text_of(prompt: str) -> str | None:
+        place = table.find(pa.array([prompt]))[0][0].as_py()
+        found: str | None = None
+        if column is not None and place is not None:
+            found = table.factors.column(column)[place].as_py()
+        return found
+
+    return text_of
+
+
+def _told(out: Path, size: int, analysis: Analysis, gallery: Gallery) -> Report:
+    rows = analysis.systems
+    return Report(
+        out=str(out),
+        bytes=size,
+        systems=[row.system for row in rows],
+        items=sum(row.items for row in rows),
+        scored=sum(row.scored for row in rows),
+        error=sum(row.error for row in rows),
+        uncovered=sum(row.uncovered for row in rows),
+        images=len(gallery.cards),
+        images_gone=sum(card.thumbnail is None for card in gallery.cards),
+        notes=list(analysis.notes),
+    )
