@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallymill.engine.numbench.prompts.build import FULL, FULL_ROWS, SUBSET, SUBSET_ROWS, rows_sha256
+from tallymill.engine.numbench.prompts.build import FULL, FULL_ROWS, SUBSET, SUBSET_ROWS, rows_sha256, vocabulary_sha256
 from tallymill.engine.numbench.prompts.columns import read_columns
-from tallymill.engine.numbench.prompts.conditions import DIMENSIONS, PromptsCheck
+from tallymill.engine.numbench.prompts.conditions import DIMENSIONS, Condition, PromptsCheck
 from tallymill.engine.numbench.prompts.core_conditions import full_conditions
 from tallymill.engine.numbench.prompts.row_conditions import row_conditions
 from tallymill.engine.numbench.prompts.subset_conditions import subset_conditions
@@ -36,6 +36,8 @@ def check(
     prompts = read_columns(file, table, list(categories))
     found = row_conditions(prompts, categories, plurals, SUBSET_ROWS if subset else FULL_ROWS)
     found += subset_conditions(prompts, categories) if subset else full_conditions(prompts, categories)
+    if "vocabulary_sha256" in facts:
+        found.append(_vocabulary(facts["vocabulary_sha256"], vocabulary_sha256(categories, plurals)))
     conditions = sorted(found, key=lambda line: DIMENSIONS.index(line.dimension))
     return PromptsCheck(
         file=file,
@@ -46,3 +48,10 @@ def check(
         conditions=conditions,
         facts=facts,
     )
+
+
+def _vocabulary(written: object, now: str) -> Condition:
+    """Whether the file was made with the vocabulary of today; rows that fit another one fail for themselves."""
+    same = written == now
+    found = "the same" if same else f"another one ({written!s:.12})"
+    return Condition("Category", "the vocabulary it was made with", f"that of now ({now:.12})", found, same or None)

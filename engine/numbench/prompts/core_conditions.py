@@ -18,8 +18,15 @@ from tallymill.engine.numbench.factors import (
     MODIFIERS,
 )
 from tallymill.engine.numbench.prompts.columns import Flags, Ints, Prompts
-from tallymill.engine.numbench.prompts.conditions import Condition, Failure, of_levels, of_number, of_rows
-from tallymill.engine.numbench.prompts.cores import CORES, PER_CATEGORY, PER_COUNT
+from tallymill.engine.numbench.prompts.conditions import (
+    SHOWN_FAILURES,
+    Condition,
+    Failure,
+    of_levels,
+    of_number,
+    of_rows,
+)
+from tallymill.engine.numbench.prompts.cores import CATEGORIES, CORES, PER_CATEGORY, PER_COUNT
 
 _SLOTS = ("single", "double, first target", "double, second target")
 _MODIFIED = APPEARANCES.index("modified")
@@ -44,6 +51,7 @@ def full_conditions(prompts: Prompts, categories: Sequence[str]) -> list[Conditi
     """The conditions on cores and on balance, in the order of Table 2."""
     cores = _cores(prompts)
     return [
+        *_levels(prompts),
         *_versions(prompts, cores),
         *_compositions(prompts, cores),
         *_counts(prompts, cores),
@@ -66,6 +74,19 @@ def _cores(prompts: Prompts) -> _Cores:
     terms = np.zeros(number, np.int64)
     terms[prompts.core[modified[::-1]]] = prompts.terms[modified[::-1]]
     return _Cores(first, layout, terms)
+
+
+def _levels(prompts: Prompts) -> Iterator[Condition]:
+    """The second column of Table 2."""
+    within = (prompts.count >= LEAST_COUNT) & (prompts.count <= GREATEST_COUNT)
+    for dimension, levels, values in (
+        ("Composition", len(COMPOSITIONS), prompts.composition),
+        ("Count", GREATEST_COUNT, np.where(within, prompts.count, -1)),
+        ("Category", CATEGORIES, prompts.category),
+        ("Spatial layout", len(LAYOUTS), prompts.layout),
+        ("Appearance", len(APPEARANCES), prompts.appearance),
+    ):
+        yield of_number(dimension, "levels", levels, len(np.unique(values[values >= 0])))
 
 
 def _versions(prompts: Prompts, cores: _Cores) -> Iterator[Condition]:
@@ -213,7 +234,13 @@ def _terms(terms: Ints) -> Condition:
     ]
     found = f"{min(numbers):,}" if min(numbers) == max(numbers) else f"{min(numbers):,} to {max(numbers):,}"
     return Condition(
-        "Appearance", "cores with each term", f"{wanted:,}", found, not failures, len(failures), failures[:5]
+        "Appearance",
+        "cores with each term",
+        f"{wanted:,}",
+        found,
+        not failures,
+        len(failures),
+        failures[:SHOWN_FAILURES],
     )
 
 

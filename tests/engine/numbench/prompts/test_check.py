@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tallymill.engine.numbench.prompts.build import SCHEMA
+from tallymill.engine.numbench.prompts.build import SCHEMA, vocabulary_sha256
 from tallymill.engine.numbench.prompts.check import check
 from tallymill.engine.numbench.prompts.core_conditions import independent
 from tallymill.engine.numbench.prompts.subset import choose_subset
@@ -117,6 +117,32 @@ def spoilt(prompts, words):
     # A guided prompt that is missing, and one in another layout than its sister.
     table = changed(prompts, rows | {402: {"layout": "grid" if prompts["layout"][402].as_py() != "grid" else "scene"}})
     return failing(pa.concat_tables([table.slice(0, 10), table.slice(11)]), words)
+
+
+def test_the_levels_of_table_2(subset, words):
+    result = check(subset, *words, subset=False)
+    levels = {line.dimension: line for line in result.conditions if line.name == "levels"}
+    assert {name: line.found for name, line in levels.items()} == {
+        "Composition": "2",
+        "Count": "100",
+        "Category": "1,600",
+        "Spatial layout": "4",
+        "Appearance": "2",
+    }
+    assert list(levels) == [line.dimension for line in levels.values() if line.passed]
+    some = check(subset.slice(0, 1), *words, subset=False)
+    assert [line.found for line in some.conditions if line.name == "levels"] == ["1"] * 5
+
+
+def test_a_file_of_another_vocabulary(subset, words):
+    for sha256, passed, found in (
+        ("f" * 64, None, "another one (ffffffffffff)"),
+        (vocabulary_sha256(*words), True, "the same"),
+        (3, None, "another one (3)"),
+    ):
+        result = check(subset, *words, facts={"vocabulary_sha256": sha256})
+        line = next(line for line in result.conditions if "vocabulary it was made" in line.name)
+        assert (line.passed, line.found, result.passed) == (passed, found, True)
 
 
 def test_a_prompt_that_is_missing(spoilt):
