@@ -124,7 +124,7 @@ def test_a_calibration_on_scored_images_is_refused(swept, tmp_path):
     box = {"item_id": "item-0", "category": "cat", "box": [1, 1, 20, 20]}
     (tmp_path / "truth.jsonl").write_text(json.dumps(box) + "\n")
     tallymill.calibrate(swept / "run", tmp_path / "truth.jsonl", tmp_path / "fit")
-    with pytest.raises(RunError, match="are calibration images"):
+    with pytest.raises(RunError, match="among the calibration images"):
         tallymill.report(swept / "run", tmp_path / "r.html", calibration=tmp_path / "fit", resamples=0, workers=1)
 
 
