@@ -142,6 +142,17 @@ def test_what_is_left_out_is_told(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_the_commonest_number_of_counts_is_wanted(run: Run, tmp_path: Path) -> None:
+    rows = counted(run)
+    more = [{**row, "annotator": "dan"} for row in rows if row["annotator"] == "ann"]
+    few = agreement_of([run], write(tmp_path / "a.jsonl", [*rows, *more[:4]]))
+    assert few.annotators == 3
+    assert few.rows[0].images == ITEMS - 3  # the first four targets are those of three images
+    most = agreement_of([run], write(tmp_path / "b.jsonl", [*rows, *more[4:]]))
+    assert most.annotators == 4
+    assert most.rows[0].images == ITEMS - 3
+
+
 def test_images_that_nobody_can_score(tmp_path: Path, ensemble_file) -> None:
     manifest = write(
         tmp_path / "m.jsonl",

@@ -136,6 +136,8 @@ def test_what_is_of_no_use_is_told(run: Run, tmp_path: Path) -> None:
     assert (
         "left aside: the true objects of 1 image that the RUN lacks (first: 'elsewhere', truth.jsonl, line 2)" in told
     )
+    near = [{"item_id": item, "category": rows[0]["category"], "box": [-1, 1000, 1025, 1025]}]
+    assert not any("edge" in note for note in calibrate(run, write(tmp_path / "near.jsonl", [*rows, *near])).notes)
     wide = [{"item_id": item, "category": rows[0]["category"], "box": [-5, 10, 2000, 50]}]
     result = calibrate(run, write(tmp_path / "truth.jsonl", [*rows, *wide]))
     line = len(rows) + 1
@@ -154,14 +156,18 @@ def test_faults_that_only_the_run_shows(run: Run, tmp_path: Path) -> None:
         {"item_id": single, "target": 1, "box": [0, 0, 9, 9]},
         {"item_id": double["item_id"], "target": 0, "category": other, "box": [0, 0, 9, 9]},
         {"item_id": double["item_id"], "category": other, "box": [1024, 0, 1100, 9]},
+        {"item_id": double["item_id"], "category": other, "box": [-9, 0, 0, 9]},
+        {"item_id": double["item_id"], "category": other, "box": [0, -9, 9, 0]},
     ]
     with pytest.raises(ManifestError) as caught:
         calibrate(run, write(tmp_path / "truth.jsonl", [*bad, *rows]))
-    assert caught.value.message.startswith("truth.jsonl: 3 faults")
+    assert caught.value.message.startswith("truth.jsonl: 5 faults")
     for words in (
         "line 1, column target: its item has 1 target, counted from 0: 1",
         f"line 2, column category: target 0 is not: {other!r}",
         "line 3, column box: lies outside its image of 1024 x 1024 pixels: [1024.0, 0.0, 1100.0, 9.0]",
+        "line 4, column box: lies outside its image",
+        "line 5, column box: lies outside its image",
     ):
         assert words in caught.value.message
 
@@ -190,6 +196,8 @@ def test_a_rescored_run_is_calibrated_like_its_source(run: Run, tmp_path: Path) 
     assert [f.tau for f in again.detectors] == [f.tau for f in first.detectors]
     assert again.detectors[0].tau_run == 2.0
     assert again.detectors[0].present is not None
+    tallymill.rescore(run, tmp_path / "fitted", taus={"a": first.detectors[0].tau})
+    assert calibrate(tmp_path / "fitted", path).detectors[0].present is None
 
 
 @pytest.fixture(scope="module")

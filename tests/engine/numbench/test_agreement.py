@@ -166,6 +166,21 @@ def test_each_target_by_itself() -> None:
     assert table == agreement_rows(judged(single), ["x", "y"])
 
 
+def test_an_image_without_a_score_has_none_for_any_target() -> None:
+    """Of an image with a category that no detector knows the other category was counted all the same."""
+    rows = [("x", "a", [(10, [8, 8, 8], 8.0), (10, [5, 5, 5], math.nan)], math.nan, 0)]
+    every = agreement_rows(judged(rows), ["x"], range_by="per-target")[0]
+    assert (every.images, every.scored) == (2, 0)
+
+
+def test_a_mean_count_is_rounded_up() -> None:
+    rows = [("x", "a", [(25, [8, 8, 8], 8.0), (26, [5, 5, 5], 5.0)], 0.5, 0)]
+    for by, images in (("mean", [0, 1]), ("max", [0, 1]), ("per-target", [1, 1])):
+        assert [row.images for row in agreement_rows(judged(rows), ["x"], range_by=by)[1:3]] == images
+    low = [("x", "a", [(24, [8, 8, 8], 8.0), (26, [5, 5, 5], 5.0)], 0.5, 0)]
+    assert [row.images for row in agreement_rows(judged(low), ["x"], range_by="mean")[1:3]] == [1, 0]
+
+
 def test_no_order_leaves_a_trace() -> None:
     rows = study(7)
     first = agreement_rows(judged(rows), ["x", "y"])
