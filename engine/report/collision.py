@@ -13,7 +13,6 @@ from tallymill.engine.numbench.collision.closed import visible_of_capacity
 from tallymill.engine.numbench.collision.curve import ModelCurve
 from tallymill.engine.numbench.factors import FREE, LAYOUTS
 from tallymill.engine.report.canvas import (
-    GRID,
     INK,
     Look,
     drawn,
@@ -27,6 +26,8 @@ from tallymill.engine.report.canvas import (
 )
 
 MANY = 40
+# How strongly the region between the limits is drawn.
+REACH = 0.14
 LIMIT: dict[str, Any] = {"color": INK, "linestyle": (0, (5, 3)), "linewidth": 1.0}
 
 
@@ -48,7 +49,9 @@ def collision_figure(analysis: Analysis) -> Any | None:
     entries = [
         (_entry(look[name], fits.get((systems[0], name)), len(systems) == 1), _key(look[name])) for name in present
     ]
-    entries += [("y = n", key(**LIMIT)), ("λ between 0 and 1", key(color=GRID, linewidth=7))]
+    entries.append(("y = n", key(**LIMIT)))
+    if any(layout == FREE and fit.capacity is not None for (_, layout), fit in fits.items()):
+        entries.append(("λ between 0 and 1", key(color=look[FREE].color, alpha=REACH, linewidth=7)))
     columns = 1 if len(systems) < 3 else 2
     heights = [190.0 if columns == 1 else 130.0] * -(-len(systems) // columns)
     extra = legend_height([text for text, _ in entries]) + 26
@@ -57,7 +60,7 @@ def collision_figure(analysis: Analysis) -> Any | None:
     top = 1.12 * max(max(point.hard for point in points), 2.0)
     for ax, system, name in zip(axes.flat, systems, shortened(systems, 24), strict=False):
         ax.set(xlim=(0, max(last + 1, 5)), ylim=(0, top))
-        _limits(ax, fits.get((system, FREE)), last)
+        _limits(ax, fits.get((system, FREE)), last, look[FREE].color)
         for layout in present:
             own = [point for point in points if (point.system, point.layout) == (system, layout)]
             _layout(ax, own, fits.get((system, layout)), look[layout], last, columns > 1)
@@ -99,11 +102,11 @@ def _key(look: Look) -> Any:
     return key(color=look.color, marker=look.marker, markersize=4)
 
 
-def _limits(ax: Any, free: CollisionFit | None, last: int) -> None:
-    n = np.linspace(0, last, 201)
+def _limits(ax: Any, free: CollisionFit | None, last: int, color: str) -> None:
+    n = np.arange(last + 1)
     ax.plot(n, n, **LIMIT)
     if free is not None and free.capacity is not None:
-        ax.fill_between(n, visible_of_capacity(n, free.capacity), n, color=GRID, alpha=0.45, linewidth=0, zorder=0)
+        ax.fill_between(n, visible_of_capacity(n, free.capacity), n, color=color, alpha=REACH, linewidth=0, zorder=0)
 
 
 def _layout(
@@ -113,7 +116,7 @@ def _layout(
     size = 2.6 if len(marks) > MANY else 3.4 if few else 4.0
     ax.plot(*marks.T, color=look.color, marker=look.marker, linestyle="none", markersize=size, alpha=0.6)
     if fit is not None and fit.verdict != "no data":
-        n = np.linspace(0, last, 201)
+        n = np.arange(last + 1)
         ax.plot(n, visible_of_capacity(n, math.inf if fit.capacity is None else fit.capacity), color=look.color)
 
 

@@ -59,7 +59,7 @@ def curve_figure(analysis: Analysis) -> Any | None:
             for _, color, score in series:
                 style = Look("", color, "o", "-") if alone else look[system]
                 _curve(ax, [point.count for point in own], [getattr(point, score) for point in own], style)
-        ax.set(title=f"{composition} category" if composition == "single" else f"{composition} categories")
+        ax.set(title=f"{composition} category")
         ax.set(ylabel="score" if alone else "cw-NPS", ylim=(0, 1), xlim=(0, max(last + 1, 5)))
         shade_stress(ax, last)
     axes[-1, 0].set_xlabel("requested count")

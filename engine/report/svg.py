@@ -56,7 +56,7 @@ def _plain(root: ElementTree.Element) -> None:
         style = parent.get("style", "")
         for ours, theirs in PAGE_COLOURS.items():
             style = style.replace(ours, theirs)
-        style = _FONT.sub(lambda font: f"font-weight: {font[1] or 'normal'}; font-size: {font[2]}", style)
+        style = _FONT.sub(_letters, style)
         style = re.sub(r"font-family:[^;]*;?\s*", "", style)
         if style:
             parent.set("style", style)
@@ -72,6 +72,10 @@ def _plain(root: ElementTree.Element) -> None:
         if parent.tag != f"{NAMESPACE}text":
             parent.text = None
         parent.tail = None
+
+
+def _letters(font: re.Match[str]) -> str:
+    return f"font-weight: {font[1] or 'normal'}; font-size: {font[2]}"
 
 
 def _rename(root: ElementTree.Element, prefix: str) -> None:

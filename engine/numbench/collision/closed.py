@@ -48,11 +48,11 @@ def expected_occupied(n: ArrayLike, capacity: ArrayLike, coordination: ArrayLike
 def visible_of_capacity(n: ArrayLike, capacity: ArrayLike) -> Floats:
     """A (1 - (1 - 1/A)^n), equation 3 as a function of A = M/q alone, for real A from 1 to infinity.
 
-    ``n`` >= 0. An infinite A gives n.
+    An infinite A gives n. Raises ``ValueError`` for other values.
     """
-    counts, capacities = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(capacity, np.float64))
-    if not ((counts >= 0).all() and (capacities >= 1).all()):
-        raise ValueError("visible_of_capacity: n must be at least 0, and the capacity at least 1")
+    counts, capacities = np.broadcast_arrays(_whole(n), np.asarray(capacity, np.float64))
+    if not (capacities >= 1).all():
+        raise ValueError("capacity A: must be at least 1")
     return counts - _lost(counts, 1.0 / capacities)
 
 
@@ -124,11 +124,16 @@ def _lost(n: Floats, chance: Floats) -> Floats:
 
 def _checked(n: ArrayLike, capacity: ArrayLike, coordination: ArrayLike) -> tuple[Floats, Floats, Floats]:
     """n, M and q as float64 arrays. Raises ``ValueError`` for what the model does not know."""
-    counts, regions, share = (np.asarray(value, np.float64) for value in (n, capacity, coordination))
-    if not ((counts >= 0) & (counts == np.floor(counts)) & np.isfinite(counts)).all():
-        raise ValueError("n: must be whole numbers of at least 0")
+    counts, regions, share = _whole(n), np.asarray(capacity, np.float64), np.asarray(coordination, np.float64)
     if not ((regions >= 1) & (regions == np.floor(regions)) & np.isfinite(regions)).all():
         raise ValueError("capacity M: must be whole numbers of at least 1")
     if not ((share >= 0) & (share <= 1)).all():
         raise ValueError("coordination lambda: must lie in 0..1")
     return counts, regions, 1.0 - share
+
+
+def _whole(n: ArrayLike) -> Floats:
+    counts = np.asarray(n, np.float64)
+    if not ((counts >= 0) & (counts == np.floor(counts)) & np.isfinite(counts)).all():
+        raise ValueError("n: must be whole numbers of at least 0")
+    return counts

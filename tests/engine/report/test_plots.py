@@ -22,7 +22,7 @@ from tallymill.engine.numbench.collision.fit import fit_layouts
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
 from tallymill.engine.report import canvas, plots
 from tallymill.engine.report.collision import collision_figure
-from tallymill.engine.report.svg import svg_of
+from tallymill.engine.report.svg import _FONT, _letters, svg_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = (
@@ -144,6 +144,20 @@ def test_the_collision_figure_tells_the_capacities_of_one_system():
     assert f"free, A = {capacity:,.4g}" in shown
     infinite = [dataclasses.replace(fit, verdict="infinite", capacity=None) for fit in found.collision]
     assert "free, A infinite" in texts(svg_of(collision_figure(dataclasses.replace(found, collision=infinite)), "", ""))
+
+
+def test_the_reach_of_lambda_is_shown_where_free_form_has_a_capacity():
+    found = analysis(["one"])
+    assert "λ between 0 and 1" in texts(svg_of(collision_figure(found), "", ""))
+    guided = dataclasses.replace(found, collision=[fit for fit in found.collision if fit.layout != "free"])
+    assert "λ between 0 and 1" not in texts(svg_of(collision_figure(guided), "", ""))
+
+
+def test_letters_are_the_page_s_however_matplotlib_writes_them():
+    said = _FONT.sub(_letters, "font: bold 9.5px 'DejaVu Sans', sans-serif; text-anchor: end")
+    assert said == "font-weight: bold; font-size: 9.5px; text-anchor: end"
+    assert _FONT.sub(_letters, "font: 9px 'DejaVu Sans'") == "font-weight: normal; font-size: 9px"
+    assert "DejaVu" not in svg_of(plots.curve_figure(analysis(["one"])), "", "")
 
 
 def test_values_that_do_not_exist_are_left_out():

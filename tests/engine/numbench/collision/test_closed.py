@@ -180,7 +180,7 @@ def test_what_the_model_does_not_know_is_refused(n, capacity, coordination, name
             function(n, capacity, coordination)
 
 
-@pytest.mark.parametrize(("n", "capacity"), [(3, 0.5), (3, math.nan), (-1, 2)])
+@pytest.mark.parametrize(("n", "capacity"), [(3, 0.5), (3, math.nan), (-1, 2), (2.5, 4)])
 def test_a_capacity_below_one_has_no_curve(n, capacity):
-    with pytest.raises(ValueError, match="at least"):
+    with pytest.raises(ValueError, match="must be"):
         visible_of_capacity(n, capacity)
