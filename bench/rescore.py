@@ -102,7 +102,7 @@ def _measure(path: Path, workers: int, score: str, rows: int) -> dict[str, float
     return measured
 
 
-class _Drawn(NamedTuple):
+class Drawn(NamedTuple):
     """One shard's worth of requests (``offsets`` int64 [I+1], ``counts`` int64 [T]) and three detectors' boxes."""
 
     offsets: NDArray[np.int64]
@@ -112,12 +112,14 @@ class _Drawn(NamedTuple):
     boxes: list[NDArray[np.float32]]
 
 
-def make_run(path: Path, rows: int, seed: int = 0, drawn: int = 8) -> None:
-    """Write the RUN that a sweep over ``rows`` items would leave, but for its scores.
+def make_run(
+    path: Path, rows: int, seed: int = 0, drawn: int = 8, *, shard_items: int | None = None, alike: int = 1
+) -> list[Drawn]:
+    """Write the RUN that a sweep over ``rows`` items would leave, but for its scores; what was drawn is given.
 
-    Requests and boxes repeat after ``drawn`` shards; ids do not.
+    Requests and boxes repeat after ``drawn`` shards; ids do not. ``alike`` items in a row have the same requests.
     """
-    ensemble, size = load_ensemble("synthetic"), default_shard_items(rows)
+    ensemble, size = load_ensemble("synthetic"), shard_items or default_shard_items(rows)
     record = make_record(
         manifest={"source": "made up", "image_root": None, "rows": rows, "sha256": f"{seed:064x}"},
         shard_items=size,
@@ -130,34 +132,42 @@ def make_run(path: Path, rows: int, seed: int = 0, drawn: int = 8) -> None:
     )
     write_json(path / "run.json", record)
     rng = np.random.default_rng(seed)
-    samples = [_draw(rng, size) for _ in range(drawn)]
+    samples = [_draw(rng, size, alike) for _ in range(drawn)]
     shards = shards_of(rows, size)
     _write_items(RunFolder(path).items_path, shards, samples)
     for name in stamps_of(record).detectors:
         (path / "proposals" / name).mkdir(parents=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(lambda shard: _write_proposals(path, record, shard, samples[shard.index % drawn]), shards))
+    return samples
 
 
-def _draw(rng: np.random.Generator, items: int) -> _Drawn:
-    targets = rng.integers(1, 3, items)
+def _draw(rng: np.random.Generator, items: int, alike: int) -> Drawn:
+    targets = np.repeat(rng.integers(1, 3, -(-items // alike)), alike)[:items]
     boxes = items * BOXES
     corner, side = (np.round(rng.uniform(low, high, (3, boxes, 2)) * 8) / 8 for low, high in ((0, 900), (10, 120)))
     place = rng.integers(0, 255, (3, boxes)) % np.repeat(targets, BOXES)
-    return _Drawn(
+    return Drawn(
         offsets=np.concatenate([[0], np.cumsum(targets)]).astype(np.int64),
-        counts=rng.integers(1, 101, int(targets.sum())),
+        counts=_counts(rng, targets, alike),
         target=list(np.sort(place.reshape(3, items, BOXES), axis=2).reshape(3, boxes).astype(np.uint8)),
         confidence=list((0.05 + 0.95 * rng.beta(0.7, 1.2, (3, boxes))).astype(np.float32)),
         boxes=list(np.concatenate([corner, corner + side], axis=2).astype(np.float32)),
     )
 
 
-def _ids(shard: Shard) -> pa.Array:
+def _counts(rng: np.random.Generator, targets: NDArray[np.int64], alike: int) -> NDArray[np.int64]:
+    """A count a target, the same for all items of a run of ``alike``."""
+    pairs = np.repeat(rng.integers(1, 101, (-(-len(targets) // alike), 2)), alike, axis=0)[: len(targets)]
+    return pairs[np.arange(2) < targets[:, None]]
+
+
+def ids_of(shard: Shard) -> pa.Array:
+    """The ids of a shard's items."""
     return pa.array([f"item-{k:08d}" for k in range(shard.start, shard.stop)])
 
 
-def _write_items(path: Path, shards: list[Shard], samples: list[_Drawn]) -> None:
+def _write_items(path: Path, shards: list[Shard], samples: list[Drawn]) -> None:
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(str(path), CORE_COLUMNS, options=options) as writer:
         waiting = CORE_COLUMNS.empty_table()
@@ -170,12 +180,12 @@ def _write_items(path: Path, shards: list[Shard], samples: list[_Drawn]) -> None
             waiting = waiting.slice(whole)
 
 
-def _items(shard: Shard, drawn: _Drawn) -> pa.Table:
+def _items(shard: Shard, drawn: Drawn) -> pa.Table:
     rows = len(shard)
     offsets = drawn.offsets[: rows + 1]
     names = pa.array(CATEGORIES).take(pa.array(np.arange(offsets[-1]) % len(CATEGORIES)))
     pairs = pa.StructArray.from_arrays([names, pa.array(drawn.counts[: offsets[-1]])], fields=list(TARGETS.value_type))
-    ids = _ids(shard)
+    ids = ids_of(shard)
     known = {
         "item_id": ids,
         "image": ids,
@@ -185,10 +195,10 @@ def _items(shard: Shard, drawn: _Drawn) -> pa.Table:
     return pa.table([known.get(f.name, pa.nulls(rows, f.type)) for f in CORE_COLUMNS], schema=CORE_COLUMNS)
 
 
-def _write_proposals(path: Path, record: dict[str, Any], shard: Shard, drawn: _Drawn) -> None:
+def _write_proposals(path: Path, record: dict[str, Any], shard: Shard, drawn: Drawn) -> None:
     rows = len(shard)
     targets, boxes = int(drawn.offsets[rows]), rows * BOXES
-    ids = _ids(shard)
+    ids = ids_of(shard)
     for k, (name, stamp) in enumerate(stamps_of(record).detectors.items()):
         found = Proposals(
             item_id=ids,

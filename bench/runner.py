@@ -12,6 +12,7 @@ from tallymill.errors import UsageError
 from tallymill.runners.run_folder import versions
 
 ENTRIES = {
+    "analyse": ("tallymill.bench.analyse", "a RUN's scores and proposals to the tables of NumBench: rows/s and memory"),
     "count": ("tallymill.bench.kernels.count", "counts and scores from stored confidences against NumPy, Arrow, numba"),
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
     "gpu": ("tallymill.bench.gpu", "the Triton kernels on the card at hand, against the CPU's"),
