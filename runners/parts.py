@@ -82,7 +82,9 @@ def open_part(
     """The same with the file, opened for reading; text columns that are ``encoded`` come as dictionaries."""
     try:
         file = pq.ParquetFile(str(path))
-        if there := [name for name in encoded if name in file.schema_arrow.names]:
+        schema = file.schema_arrow
+        there = [name for name in encoded if name in schema.names and pa.types.is_string(schema.field(name).type)]
+        if there:
             file = pq.ParquetFile(str(path), metadata=file.metadata, read_dictionary=there)
         counts = _counts_in(file.metadata, stamp, shard)
     except UNREADABLE:

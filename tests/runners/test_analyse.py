@@ -80,7 +80,7 @@ def rows(run):
 
 @pytest.fixture(scope="module")
 def analysis(run):
-    return tallymill.analyse(run, resamples=50, seed=7, workers=1)
+    return tallymill.analyse(run, resamples=20, seed=7, workers=1)
 
 
 def mean(values):
@@ -185,7 +185,7 @@ def test_contrasts(analysis, rows):
         assert found.cw_nps.value == pytest.approx(value, abs=1e-12)
 
 
-def spread(rows, factor, pick=lambda row: True):
+def spread(rows, factor, pick):
     """Relative and absolute spreads of one system's cells, and how many were left out."""
     others = [name for name in ("range", "layout", "composition", "appearance") if name != factor]
     cells = defaultdict(lambda: defaultdict(list))
@@ -315,7 +315,7 @@ def interval(values):
 
 
 def test_intervals(analysis, rows):
-    draws = [resampled(rows, 7, number) for number in range(50)]
+    draws = [resampled(rows, 7, number) for number in range(20)]
     flat = [[row for core in draw for row in core] for draw in draws]
     for cell in [*analysis.overall, *analysis.cells]:
         where = {"system": cell.system, "composition": cell.composition, "range": cell.count_range}
@@ -344,7 +344,7 @@ def test_intervals(analysis, rows):
 
 def test_intervals_of_contrasts(analysis, rows):
     """A core that is drawn twice is two cores."""
-    draws = [resampled(rows, 7, number) for number in range(50)]
+    draws = [resampled(rows, 7, number) for number in range(20)]
     twice = [[{**row, "core_id": f"{k}"} for k, core in enumerate(draw) for row in core] for draw in draws]
     for found in (analysis.contrasts[0], analysis.contrasts[3], analysis.contrasts[-2]):
         sides = [levels_of(found.factor, name) for name in (found.level, found.reference)]
@@ -363,6 +363,6 @@ def test_a_run_that_is_not_complete(run, tmp_path):
 def test_neither_order_nor_shards_nor_workers_matter(workers, run, analysis, rows, tmp_path):
     shuffled = [list(images())[k] for k in np.random.default_rng(0).permutation(len(rows))]
     other = sweep(tmp_path, "RUN", shuffled, shard_items=150)
-    again = tallymill.analyse(other, resamples=50, seed=7, workers=workers)
+    again = tallymill.analyse(other, resamples=20, seed=7, workers=workers)
     same = replace(again, runs=analysis.runs, systems=[replace(row, run=str(run)) for row in again.systems])
     assert asdict(same) == asdict(analysis)

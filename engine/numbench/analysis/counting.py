@@ -117,7 +117,7 @@ class Counting:
 
 
 def _grown(before: NDArray[np.int64], places: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    found = np.bincount(places, minlength=size)
+    found = np.bincount(places, minlength=max(size, len(before)))
     found[: len(before)] += before
     return found
 
