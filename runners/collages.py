@@ -132,8 +132,9 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
 
     ``images/ITEM.jpg`` are JPEG (quality 92, 1024 x 1024); ``manifest.jsonl`` has a row an image, and
     ``manifest-score.jsonl`` and ``manifest-calibration.jsonl`` the rows of one part each (no image is in both).
-    ``prompts.jsonl`` has the prompts that they refer to, with the columns of NumBench. ``truth.jsonl`` has a row an object of which at least 30 % is visible: later copies lie on top of earlier ones,
-    and the box is the extent of what can still be seen. Requested counts include the copies that are hidden.
+    ``prompts.jsonl`` has the prompts that they refer to, with the columns of NumBench. ``truth.jsonl`` has a row an
+    object of which at least 30 % is visible: later copies lie on top of earlier ones, and the box is the extent of
+    what can still be seen. Requested counts include the copies that are hidden.
     The same seed gives the same pixels. Raises ``MissingExtraError`` without scikit-image, ``UsageError`` for more
     than 70 images or none to score.
     """

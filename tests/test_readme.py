@@ -34,6 +34,8 @@ DOCUMENTS = (
     "docs/scores.md",
     "docs/kernels.md",
     "docs/performance.md",
+    "docs/analysis.md",
+    "docs/numbench.md",
     "CONTRIBUTING.md",
 )
 # Other ends of a console line that stand in documents and are not for this test to run.
