@@ -26,6 +26,7 @@ from tallymill.kernels.count import calibrate, threshold
 from tallymill.runners.calibrate import calibrate as fit_temperatures
 from tallymill.runners.collages import MOST_IMAGES, make_collages
 from tallymill.runners.files import without_nan
+from tallymill.runners.report import report
 from tallymill.runners.rescore import rescore
 from tallymill.runners.run import Run, load
 from tallymill.runners.summary import Summary
@@ -68,6 +69,7 @@ class DemoResult:
     rescored: tuple[CountRow, ...]
     fits: tuple[DetectorCalibration, ...]
     pictures: tuple[Path, ...]
+    report: Path
 
 
 def run_demo(
@@ -80,12 +82,12 @@ def run_demo(
     tell: Tell | None = None,
     progress: SweepProgress | None = None,
 ) -> DemoResult:
-    """Make collages, sweep them, fit temperatures on a part of their own, score again, and draw three pictures.
+    """Make collages, sweep them, fit temperatures on a part of their own, score again, and report.
 
     ``images`` in all (64 when None, 4 to 70), a quarter of them for calibration. Everything lies under ``out``:
-    the collages with manifests and truth, ``run``, ``calibration`` and ``rescored`` (RUN folders), ``pictures``, and
-    ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step, and
-    ``progress`` follows the two sweeps. Raises ``MissingExtraError`` without scikit-image or scipy.
+    the collages with manifests, prompts and truth, ``run``, ``calibration`` and ``rescored`` (RUN folders),
+    ``temperatures``, ``pictures``, ``report.html`` and ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step, and
+    ``progress`` follows the two sweeps. Raises ``MissingExtraError`` without an extra of `[demo]`.
     """
     say = tell or _quiet
     scored, calibration = _split(IMAGES if images is None else images)
@@ -100,9 +102,12 @@ def run_demo(
     say(f"finding boxes in {calibration} images to calibrate with")
     sweep(collages.calibration, out / "calibration", shard_items=SHARD_ITEMS, **options)
     run = load(out / "run")
-    fitted = fit_temperatures(out / "calibration", collages.truth, scored=[run])
+    fitted = fit_temperatures(out / "calibration", collages.truth, out / "temperatures", scored=[run])
     say("scoring again with the fitted temperatures")
     rescore(out / "run", out / "rescored", taus={fit.detector: fit.tau_used for fit in fitted.detectors})
+    say("writing the report")
+    page = out / "report.html"
+    report(out / "rescored", page, calibration=out / "temperatures", title="The demo's collages")
     result = DemoResult(
         out=out,
         summary=swept,
@@ -110,6 +115,7 @@ def run_demo(
         rescored=tuple(count_rows(load(out / "rescored").scores, truth)),
         fits=fitted.detectors,
         pictures=tuple(draw_pictures(out, run)),
+        report=page,
     )
     write_json(result, out / "demo.json")
     return result
@@ -212,5 +218,6 @@ def write_json(result: DemoResult, path: Path) -> None:
         "counts_rescored": [asdict(row) for row in result.rescored],
         "calibration": [asdict(fit) for fit in result.fits],
         "pictures": [str(p.relative_to(result.out)) for p in result.pictures],
+        "report": str(result.report.relative_to(result.out)),
     }
     path.write_text(json.dumps(without_nan(document), indent=2) + "\n", encoding="utf-8")

@@ -169,6 +169,7 @@ def result(out: Path) -> DemoResult:
             fit("coco-ssd", 1.0, 1.0, "not identifiable: no proposal is true", proposals=0),
         ),
         pictures=(out / "pictures" / "a.png",),
+        report=out / "report.html",
     )
 
 
@@ -226,7 +227,8 @@ def test_the_whole_demo_runs_and_continues(tmp_path: Path) -> None:
     assert [path.name for path in first.pictures] == ["1-25-random.png", "26-50-random.png"]
     assert all(path.is_file() for path in first.pictures)
     assert json.loads((tmp_path / "demo.json").read_text())["run"]["scored"] == 6
-    assert len(said) == 4
+    assert len(said) == 5
+    assert "cw-NPS" in first.report.read_text("utf-8")
     assert demo.run_demo(tmp_path, ensemble="synthetic", images=8, workers=0) == first
 
 

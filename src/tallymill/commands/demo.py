@@ -22,7 +22,7 @@ def demo(
     Parameters
     ----------
     out
-        Folder for images, RUNs and pictures.
+        Folder for images, RUNs, pictures and the report.
     workers
         Processes; by default one for each processor.
     images
@@ -42,5 +42,6 @@ def demo(
     console.out.print(NOTES, markup=False, soft_wrap=True)
     for picture in result.pictures:
         console.out.print(f"picture: {picture}", markup=False)
+    console.out.print(f"report, for a browser: {result.report}", markup=False)
     console.out.print(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}", markup=False)
     return code_of(result.summary)
