@@ -19,7 +19,7 @@ from tallymill.runners.files import appearing
 from tallymill.runners.local import require_workers
 
 # The model has no limit; a table and a plot of more are of no use.
-MAX_COUNT, MAX_CAPACITY, MAX_TRIALS = 1_000, 1_000_000, 100_000_000
+MAX_COUNT, MAX_CAPACITY, MAX_TRIALS = 1_000, 1_000_000, 10_000_000
 # Of more rows the table on a terminal shows so many.
 SHOWN = 20
 

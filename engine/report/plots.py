@@ -157,7 +157,7 @@ def families_figure(analysis: Analysis) -> Any | None:
         )
     ]
     systems = [*dict.fromkeys(system for system, *_ in bars)]
-    names = dict(zip(systems, shortened(systems, 40), strict=True))
+    names = dict(zip(systems, shortened(systems, 26), strict=True))
     many = len(systems) > 1
     # A system's name has a line of its own above its bars.
     lines = {bar: place + (systems.index(bar[0]) + 1) * many for place, bar in enumerate(bars)}
@@ -234,6 +234,8 @@ def _curve(ax: Any, counts: Sequence[int], scores: Sequence[Estimate], style: Lo
     marker = style.marker if len(counts) <= MARKED else "none"
     ax.plot(counts, values, color=style.color, linestyle=style.dash, marker=marker, clip_on=False)
     ax.fill_between(counts, low, high, color=style.color, alpha=0.16, linewidth=0)
+    if len(counts) == 1:  # a band of one point is nothing
+        ax.vlines(counts, low, high, color=style.color)
 
 
 def _interval(

@@ -160,6 +160,15 @@ def test_letters_are_the_page_s_however_matplotlib_writes_them():
     assert "DejaVu" not in svg_of(plots.curve_figure(analysis(["one"])), "", "")
 
 
+def test_one_count_alone_shows_its_interval():
+    from matplotlib.collections import LineCollection
+
+    figure = plots.curve_figure(analysis(["one", "two"], [5]))
+    lines = [found for ax in figure.axes for found in ax.collections if isinstance(found, LineCollection)]
+    ends = [[round(y, 3) for _, y in segment] for line in lines for segment in line.get_segments()]
+    assert ends == [[0.35, 0.45]] * 4  # two systems, two compositions
+
+
 def test_values_that_do_not_exist_are_left_out():
     found = analysis(["one", "two"])
     none = Estimate(None)
