@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ SystemKey = tuple[int, str | None]
 
 def agreement_of(
     runs: Sequence[Run],
-    annotations: str | Path,
+    annotations: str | Path | Annotations,
     *,
     systems: Mapping[SystemKey, str] | None = None,
     range_by: RangeBy = "max",
@@ -38,17 +37,18 @@ def agreement_of(
 ) -> Agreement:
     """Compare the scores of RUNs with what annotators counted in (some of) their images.
 
-    ``annotations`` is a file as ``read_annotations`` takes it; ``systems`` names the systems, by the number of the RUN
-    and the value of its column ``system``, in the order of the result (by default that value, or the RUN's folder).
-    ``range_by`` and ``bin_width``: see ``agreement_rows``. The number of annotators is the commonest number of counts
-    that an image and category has (of two as common, the larger); images with another number, or without counts of a
-    category that was asked for, are left out and told in the notes. So are annotated images that no RUN has.
+    ``annotations`` is a file as ``read_annotations`` takes it, or what that gave. ``systems`` names the systems, by the
+    number of the RUN and the value of its column ``system``, in the order of the result (by default that value, or the
+    RUN's folder). ``range_by`` and ``bin_width``: see ``agreement_rows``. The number of annotators is the commonest
+    number of counts that an image and category has (of two as common, the larger); images with another number, or
+    without counts of a category that was asked for, are left out and told in the notes. So are annotated images that no
+    RUN has.
 
     Raises ``ManifestError`` listing faulty rows, and for a file of which no image is in a RUN.
     """
     if range_by not in get_args(RangeBy):
         raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
-    given = read_annotations(annotations)
+    given = annotations if isinstance(annotations, Annotations) else read_annotations(annotations)
     items = pa.array(sorted({row.item for row in given.rows}), pa.string())
     rows = [((number, row["system"]), row) for number, run in enumerate(runs) for row in _rows(run, items)]
     systems = _plain_names(runs, [key for key, _ in rows]) if systems is None else systems
@@ -57,8 +57,8 @@ def agreement_of(
     present = set(join.systems)
     names = [name for name in dict.fromkeys(systems.values()) if name in present]
     return Agreement(
-        annotations=str(annotations),
-        annotations_sha256=hashlib.sha256(Path(annotations).read_bytes()).hexdigest(),
+        annotations=given.path,
+        annotations_sha256=given.sha256,
         annotators=annotators,
         bin_width=bin_width,
         range_by=range_by,
@@ -210,12 +210,12 @@ class _Join:
             first = next(iter(self._unknown.values()))
             whose = "" if first.system is None else f" of {first.system!r}"
             number = counted(len(self._unknown), "annotated image")
-            self.notes.append(f"left aside: {number} that no RUN has (first: {first.item!r}{whose}, {first.where})")
+            self.notes.append(f"Left aside: {number} that no RUN has (first: {first.item!r}{whose}, {first.where}).")
         unusable = [image for image in self._images.values() if not image.usable()]
         if unusable:
             self.notes.append(
-                f"left aside: {counted(len(unusable), 'annotated image')} of which counts were asked that cannot be "
-                f"scored (first: {_least(unusable).item!r})"
+                f"Left aside: {counted(len(unusable), 'annotated image')} of which counts were asked that cannot be "
+                f"scored (first: {_least(unusable).item!r})."
             )
         whole = {id(image) for image in complete}
         partial = [image for image in images if id(image) not in whole]
@@ -223,16 +223,16 @@ class _Join:
             image = _least(partial)
             at = next(k for k, counts in enumerate(image.counts) if len(counts) != annotators)
             self.notes.append(
-                f"left aside: {counted(len(partial), 'annotated image')} without exactly {annotators} counts of each "
+                f"Left aside: {counted(len(partial), 'annotated image')} without exactly {annotators} counts of each "
                 f"category (first: {image.item!r} of {image.system!r}, {image.categories[at]!r}: "
-                f"{len(image.counts[at])})"
+                f"{len(image.counts[at])})."
             )
         unscored = [image for image in complete if image.cw_nps is None]
         if unscored:
             first_image = _least(unscored)
             self.notes.append(
-                f"annotators compared with one another only: {counted(len(unscored), 'image')} without a score "
-                f"(first: {first_image.item!r} of {first_image.system!r})"
+                f"Annotators compared with one another only: {counted(len(unscored), 'image')} without a score "
+                f"(first: {first_image.item!r} of {first_image.system!r})."
             )
 
 

@@ -11,13 +11,14 @@ from typing import Any, get_args
 from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, Tables, system_rows, tables_of
 from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, UNKNOWN, Factors
 from tallymill.engine.numbench.analysis.notes import notes_of
-from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, CollisionFit
+from tallymill.engine.numbench.analysis.results import ALL, Analysis, CollisionFit
 from tallymill.engine.numbench.collision.fit import fit_layouts
 from tallymill.engine.numbench.factors import RangeBy
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners.agreement import agreement_of
 from tallymill.runners.analyse_shard import KnownPrompts, ShardReader
 from tallymill.runners.analysis_files import require_folder, write_analysis
+from tallymill.runners.annotations import read_annotations
 from tallymill.runners.local import require_workers
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
@@ -34,14 +35,16 @@ def analyse(
     seed: int = 0,
     prompts: str | Path | None = None,
     annotations: str | Path | None = None,
+    kappa_width: int = 1,
     workers: int | None = None,
 ) -> Analysis:
     """Everything that NumBench says of one or several finished RUNs (see ``Analysis``); with ``out`` also as files.
 
     ``range_by`` says how an image with several counts gets its range; ``resamples`` of cores make the intervals (0 for
     none), the same for all systems. ``prompts`` is a prompts file: it tells which prompts have no image, and brings
-    factors that the RUNs do not know. ``annotations`` is a file of annotators' counts (see ``read_annotations``).
-    ``workers`` threads read. The result depends neither on them nor on how images are ordered or cut into shards.
+    factors that the RUNs do not know. ``annotations`` is a file of annotators' counts (see ``read_annotations``), which
+    Fleiss' kappa takes in bins of ``kappa_width``. ``workers`` threads read. The result depends neither on them nor on
+    how images are ordered or cut into shards.
     Raises ``RunError`` where a RUN is not complete.
     """
     sources = opened(runs)
@@ -50,6 +53,9 @@ def analyse(
     for name, value in (("resamples", resamples), ("seed", seed)):
         if value < 0:
             raise UsageError(f"{name} {value}: must be 0 or more")
+    if kappa_width < 1:
+        raise UsageError(f"kappa_width {kappa_width}: must be 1 or more")
+    counts = None if annotations is None else read_annotations(annotations)
     folder = None if out is None else require_folder(Path(out))
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))
@@ -65,7 +71,9 @@ def analyse(
         notes=notes,
         systems=rows,
         collision=_collision(tables, notes),
-        agreement=_agreement(sources, annotations, systems, range_by),
+        agreement=None
+        if counts is None
+        else agreement_of(sources, counts, systems=systems, range_by=range_by, bin_width=kappa_width),
         **tables.rows,
     )
     if folder is not None:
@@ -81,12 +89,6 @@ def _collision(tables: Tables, notes: list[str]) -> list[CollisionFit]:
     except MissingExtraError as exc:
         notes.append(f"The collision model is not fitted: {exc.message}; {exc.hint}.")
         return []
-
-
-def _agreement(
-    sources: Sequence[Run], annotations: str | Path | None, systems: dict[SystemKey, str], range_by: RangeBy
-) -> Agreement | None:
-    return None if annotations is None else agreement_of(sources, annotations, systems=systems, range_by=range_by)
 
 
 def opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:

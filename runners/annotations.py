@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ class Annotation:
 class Annotations:
     """An annotation file. ``has_marks`` says whether ambiguous images could be marked at all."""
 
+    path: str
+    sha256: str
     file: str
     rows: list[Annotation]
     has_marks: bool
@@ -67,7 +70,8 @@ def read_annotations(path: str | Path) -> Annotations:
     faults.raise_if_any(MEND)
     if not rows:
         raise ManifestError(f"{reader.name}: has no rows", hint=FORM)
-    return Annotations(reader.name, rows, "ambiguous" in reader.schema.names)
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return Annotations(str(path), digest, reader.name, rows, "ambiguous" in reader.schema.names)
 
 
 def _columns(rows: CheckedRows) -> Iterator[list[Any]]:

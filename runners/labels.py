@@ -215,19 +215,19 @@ class _Work:
         if self._bare_targets:
             bare = counted(self._bare_items, "image")
             targets = counted(self._bare_targets, "requested target")
-            notes.append(f"no true object of {targets} ({bare} without any): every proposal of these counts as false")
+            notes.append(f"No true object of {targets} ({bare} without any): every proposal of these counts as false.")
         if self._unasked:
             names = [f"{name} {number}" for name, number in sorted(self._unasked.items())]
             shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
             number = counted(self._unasked.total(), "true object")
-            notes.append(f"left aside: {number} of categories that their image was not asked for ({shown})")
+            notes.append(f"Left aside: {number} of categories that their image was not asked for ({shown}).")
         absent = np.flatnonzero(~self.met)
         if len(absent):
             first = next(name for name, code in truth.items.items() if code == absent[0])
             mine = slice(truth.starts[absent[0]], truth.starts[absent[0] + 1])
             where = truth.where(mine.start + int(truth.row[mine].argmin()))
             number = counted(len(absent), "image")
-            notes.append(f"left aside: the true objects of {number} that the RUN lacks (first: {first!r}, {where})")
+            notes.append(f"Left aside: the true objects of {number} that the RUN lacks (first: {first!r}, {where}).")
         if self._beyond:
             where = truth.where(min(self._beyond, key=lambda at: int(truth.row[at])))
             number = counted(len(self._beyond), "true box", "true boxes")

@@ -57,6 +57,7 @@ def report(
     *,
     calibration: str | Path | None = None,
     annotations: str | Path | None = None,
+    kappa_width: int = 1,
     prompts: str | Path | None = None,
     images: int | None = None,
     range_by: RangeBy = "max",
@@ -67,9 +68,10 @@ def report(
 ) -> Report:
     """Analyse RUNs and write what was found as one HTML file that needs nothing else.
 
-    ``calibration`` is the folder or file that ``calibrate`` wrote; ``annotations`` and ``prompts`` as ``analyse`` takes
-    them; ``images`` is the number of each group (worst, typical, random) of each system in the gallery, by default 8
-    and fewer where there are many systems, 0 for none. The same RUNs and arguments give the same bytes.
+    ``calibration`` is the folder or file that ``calibrate`` wrote; ``annotations``, ``kappa_width`` and ``prompts`` as
+    ``analyse`` takes them; ``images`` is the number of each group (worst, typical, random) of each system in the
+    gallery, by default 8 and fewer where there are many systems, 0 for none. The same RUNs and arguments give the same
+    bytes.
 
     Raises ``UsageError`` for arguments that make no sense, what ``analyse`` raises, ``RunError`` where a calibration
     image is also scored, ``MissingExtraError`` without jinja2 or matplotlib. An image that cannot be read any more is
@@ -88,6 +90,7 @@ def report(
         seed=seed,
         prompts=prompts,
         annotations=annotations,
+        kappa_width=kappa_width,
         workers=workers,
     )
     gallery = _gallery(sources, analysis, images, seed, prompts)

@@ -42,7 +42,7 @@ def tables_of(analysis: Analysis) -> list[Table]:
         families_table(analysis),
         _signed_errors(analysis),
         _collision(analysis),
-        *([] if analysis.agreement is None else [_agreement(analysis.agreement)]),
+        *([] if analysis.agreement is None else [agreement_table(analysis.agreement)]),
         _saturation(analysis),
         _few("Categories that no detector covers", ["system", "category", "images"], analysis.uncovered),
         _few("Why images have no score", ["system", "reason", "images", "first"], analysis.failures),
@@ -198,7 +198,8 @@ def _saturation(analysis: Analysis) -> Table:
     return Table("Detectors", columns, rows, text=2, note=note)
 
 
-def _agreement(agreement: Agreement) -> Table:
+def agreement_table(agreement: Agreement) -> Table:
+    """Annotators with one another and with the detectors; ambiguous: the share that any annotator marked."""
     columns = ["system", "count range", "images", "kappa", "Pearson", "Spearman", "human", "detectors", "ambiguous"]
     rows = [
         [

@@ -136,9 +136,9 @@ def test_what_is_left_out_is_told(run: Run, tmp_path: Path) -> None:
     found = agreement_of([run], write(tmp_path / "a.jsonl", rows))
     assert found.rows[0].images == ITEMS - 2
     assert found.notes == [
-        f"left aside: 1 annotated image that no RUN has (first: 'nowhere', a.jsonl, line {len(rows)})",
-        "left aside: 2 annotated images without exactly 3 counts of each category "
-        "(first: 'item-0' of 'painter', 'dog': 0)",
+        f"Left aside: 1 annotated image that no RUN has (first: 'nowhere', a.jsonl, line {len(rows)}).",
+        "Left aside: 2 annotated images without exactly 3 counts of each category "
+        "(first: 'item-0' of 'painter', 'dog': 0).",
     ]
 
 
@@ -171,7 +171,7 @@ def test_images_that_nobody_can_score(tmp_path: Path, ensemble_file) -> None:
     found = agreement_of([load(tmp_path / "run")], write(tmp_path / "a.jsonl", rows))
     assert found.rows[0].images == 2
     assert found.notes == [
-        "left aside: 1 annotated image of which counts were asked that cannot be scored (first: 'b')"
+        "Left aside: 1 annotated image of which counts were asked that cannot be scored (first: 'b')."
     ]
     assert found.rows[0].ambiguous_any is None
 
@@ -256,3 +256,18 @@ def test_files_that_are_no_annotations(run: Run, tmp_path: Path, text: str, word
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ManifestError, match=words):
         agreement_of([run], tmp_path / "a.csv")
+
+
+def test_an_analysis_shows_it(run: Run, tmp_path: Path, command) -> None:
+    rows = counted(run)
+    path = write(tmp_path / "a.jsonl", [*rows, {**rows[0], "item_id": "nowhere"}])
+    shown = command("analyse", run.path, "--annotations", path, "--resamples", "0", "--kappa-width", "5")
+    assert shown.returncode == 0, shown.stderr
+    assert "Agreement with people" in shown.stdout
+    assert "note: Left aside: 1 annotated image that no RUN has" in shown.stdout
+    found = tallymill.analyse(run, annotations=path, resamples=0, kappa_width=5).agreement
+    assert found is not None
+    assert found == agreement_of([run], path, bin_width=5)
+    assert f"{found.rows[0].kappa:.3f}" in shown.stdout
+    with pytest.raises(UsageError, match="kappa_width 0"):
+        tallymill.analyse(run, annotations=path, kappa_width=0)

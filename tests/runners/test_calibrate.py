@@ -132,9 +132,9 @@ def test_what_is_of_no_use_is_told(run: Run, tmp_path: Path) -> None:
     result = calibrate(run, path)
     assert result.detectors == first.detectors
     told = "\n".join(result.notes)
-    assert "left aside: 1 true object of categories that their image was not asked for (zebra 1)" in told
+    assert "Left aside: 1 true object of categories that their image was not asked for (zebra 1)" in told
     assert (
-        "left aside: the true objects of 1 image that the RUN lacks (first: 'elsewhere', truth.jsonl, line 2)" in told
+        "Left aside: the true objects of 1 image that the RUN lacks (first: 'elsewhere', truth.jsonl, line 2)" in told
     )
     near = [{"item_id": item, "category": rows[0]["category"], "box": [-1, 1000, 1025, 1025]}]
     assert not any("edge" in note for note in calibrate(run, write(tmp_path / "near.jsonl", [*rows, *near])).notes)

@@ -29,6 +29,7 @@ def analyse(
     seed: int = 0,
     prompts: Path | None = None,
     annotations: Path | None = None,
+    kappa_width: int = 1,
     workers: int | None = None,
     as_json: Json = False,
 ) -> int:
@@ -50,7 +51,10 @@ def analyse(
     prompts
         The prompts file: tells which prompts have no image, and brings factors that a RUN does not know.
     annotations
-        Counts by people, to compare the detectors with.
+        Counts by people, to compare the detectors with: Parquet, JSONL or CSV with a row an image, category and
+        annotator: item_id, category (or target), annotator, count, and perhaps ambiguous and system.
+    kappa_width
+        Width of the bins of counts for Fleiss' kappa; 1 tells all counts apart.
     workers
         Threads; by default one for each processor.
     """
@@ -64,6 +68,7 @@ def analyse(
         seed=seed,
         prompts=prompts,
         annotations=annotations,
+        kappa_width=kappa_width,
         workers=workers,
     )
     if as_json:
@@ -81,10 +86,11 @@ def _show(result: Analysis, out: Path | None) -> None:
         tables.detectors_table(result),
         tables.sensitivity_table(result),
         tables.families_table(result),
+        *([] if result.agreement is None else [tables.agreement_table(result.agreement)]),
     ):
         if table.rows:
             console.out.print(_shown(table, wide=table.title == scores.title))
-    for note in result.notes:
+    for note in [*result.notes, *([] if result.agreement is None else result.agreement.notes)]:
         console.out.print(f"note: {note}", markup=False, soft_wrap=True)
     if out is None:
         console.out.print("all tables: --out FOLDER, or --json", markup=False)

@@ -17,6 +17,7 @@ def report(
     out: Path,
     calibration: Path | None = None,
     annotations: Path | None = None,
+    kappa_width: int = 1,
     prompts: Path | None = None,
     images: int | None = None,
     range_by: RangeBy = "max",
@@ -38,6 +39,8 @@ def report(
         What `tallymill calibrate --out` wrote: the folder or its calibration.json.
     annotations
         Counts by people, as `tallymill analyse` takes them.
+    kappa_width
+        Width of the bins of counts for Fleiss' kappa; 1 tells all counts apart.
     prompts
         The prompt file, for prompts that have no image and for texts that the RUNs do not know.
     images
@@ -60,6 +63,7 @@ def report(
         out,
         calibration=calibration,
         annotations=annotations,
+        kappa_width=kappa_width,
         prompts=prompts,
         images=images,
         range_by=range_by,
