@@ -86,8 +86,9 @@ def run_demo(
 
     ``images`` in all (64 when None, 4 to 70), a quarter of them for calibration. Everything lies under ``out``:
     the collages with manifests, prompts and truth, ``run``, ``calibration`` and ``rescored`` (RUN folders),
-    ``temperatures``, ``pictures``, ``report.html`` and ``demo.json``. A demo that was stopped continues when it is called again. ``tell`` is given a line a step, and
-    ``progress`` follows the two sweeps. Raises ``MissingExtraError`` without an extra of `[demo]`.
+    ``temperatures``, ``pictures``, ``report.html`` and ``demo.json``. A demo that was stopped continues when it is
+    called again. ``tell`` is given a line a step, and ``progress`` follows the two sweeps. Raises ``MissingExtraError``
+    without an extra of ``[demo]``.
     """
     say = tell or _quiet
     scored, calibration = _split(IMAGES if images is None else images)

@@ -155,7 +155,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
         patch.setattr(bench_sweep, "run", small)
         patch.setattr(bench_rescore, "run", functools.partial(bench_rescore.run, rows=64, repeats=1))
         patch.setattr(bench_decode, "run", functools.partial(bench_decode.run, images=2, repeats=1))
-        make_collages(Path("demo"), scored=4, calibration=0)
+        make_collages(Path("demo"), scored=12, calibration=4)
         folder = Folder()
         assert folder.follow("README.md") > 10
         yield folder
