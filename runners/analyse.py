@@ -137,7 +137,7 @@ def _gather(
         gathered.prompts.settle()
         foreign = len(gathered.prompts.names.settled) - len(known.ids)
         if foreign:
-            notes.append(f"{foreign:,} of the {images:,} prompts of the images are not in {known.name}.")
+            notes.append(f"Of the {images:,} prompts of the images {foreign:,} are not in {known.name}.")
     return gathered, notes
 
 

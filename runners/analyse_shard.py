@@ -20,7 +20,7 @@ from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, Range
 from tallymill.engine.numbench.scores import ScorePlan, count_targets, scores_of
 from tallymill.engine.proposals import ERROR, CountedBoxes
 from tallymill.errors import RunError
-from tallymill.runners.parts import naming_damage, open_part
+from tallymill.runners.parts import naming_damage, naming_values, open_part
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import plan_of, stamps_of
@@ -87,7 +87,8 @@ class ShardReader:
             found, seen, sizes = self._proposals(name, shard, images, systems)
             looked[place] = seen
             plan = ScorePlan((name,), (tau,), self._plan.coverage, self._plan.schedule)
-            singles[place] = self._alone(found, images, plan)
+            with naming_values(self._run.path, shard):
+                singles[place] = self._alone(found, images, plan)
             if len(looked) == 1:
                 not_1024 = np.bincount(images.system[sizes], minlength=systems)
         return Shares(

@@ -15,6 +15,8 @@ from tallymill.runners.plan import Shard
 from tallymill.runners.run_folder import stamps_of
 from tallymill.runners.sink import ScoresPart
 
+ONLY = Shard(0, 0, 1)
+
 
 def item(number, targets, **factors):
     return {"item_id": f"item-{number:03d}", "image": f"{number}.jpg", "targets": targets, **factors}
@@ -171,7 +173,7 @@ def test_error_rows_have_their_cells(tmp_path):
         analysis = tallymill.analyse(made(tmp_path, rows), range_by=range_by, resamples=5)
         assert (cell(analysis).items, cell(analysis).error) == ((3, 1) if range_by == "max" else (4, 2))
         assert cell(analysis, "double", "76-100").error == 1
-    assert any("1 of 3 images have no score (1 failed)" in note for note in analysis.notes)
+    assert any("1 of 3 images has no score (1 failed) and is in" in note for note in analysis.notes)
 
 
 def test_a_system_without_any_score(tmp_path):
@@ -222,7 +224,7 @@ def test_what_a_run_does_not_know(tmp_path):
         "No image tells its layout",
         "No image tells its appearance",
         "“multiple”",
-        "3 images name no prompt",
+        "3 images without a prompt_id",
     ):
         assert words in told
     assert analysis.systems[0].cores == 3
@@ -292,7 +294,7 @@ def test_a_prompts_file_brings_factors(tmp_path):
         ("unknown", 1),
     }
     assert (analysis.systems[0].cores, analysis.systems[0].prompts_missing) == (3, 2)
-    assert "1 of the 5 prompts of the images are not in prompts.jsonl." in analysis.notes
+    assert "Of the 5 prompts of the images 1 are not in prompts.jsonl." in analysis.notes
     # The same factors in the RUN itself give the same.
     joined = made(tmp_path, [{**row, **prompt} for row, prompt in zip(rows, prompts, strict=False)], "JOINED")
     again = tallymill.analyse(joined, resamples=0)
@@ -356,12 +358,32 @@ def test_a_score_that_no_sweep_writes(tmp_path):
     for wrong in (1.5, -0.1, 1e-300, float("nan")):
         table = pq.read_table(run / "scores" / "part-00000.parquet")
         table = table.set_column(table.schema.get_field_index("cw_nps"), "cw_nps", pa.array([wrong]))
-        shard = Shard(0, 0, 1)
-        part = ScoresPart(run / "scores" / shard.part, stamps_of(tallymill.load(run).record).scores, shard)
+        part = ScoresPart(run / "scores" / ONLY.part, stamps_of(tallymill.load(run).record).scores, ONLY)
         part.write(table.combine_chunks().to_batches()[0])
         part.close({})
         with pytest.raises(RunError, match="not a number that equation 8 can give"):
             tallymill.analyse(run, resamples=0)
+
+
+def test_counts_that_no_sweep_writes(tmp_path):
+    run = made(tmp_path, [item(0, {"cat": 3}, counted=[3])])
+    for field, wrong in (("soft", float("inf")), ("hard", float("nan")), ("hard", -1.0), ("requested", 0)):
+        table = tallymill.load(run).scores
+        rows = table.to_pylist()
+        rows[0]["targets"][0][field] = wrong
+        copy = tmp_path / f"{field}{wrong}"
+        shutil.copytree(run, copy)
+        part = ScoresPart(copy / "scores" / "part-00000.parquet", stamps_of(tallymill.load(run).record).scores, ONLY)
+        part.write(pa.Table.from_pylist(rows, schema=table.schema).to_batches()[0])
+        part.close({})
+        with pytest.raises(RunError, match=r"of a scored image is not|asks for a count outside"):
+            tallymill.analyse(copy, resamples=0)
+
+
+def test_a_column_of_nothing_but_nulls(tmp_path):
+    rows = [item(k, {"cat": 3}, layout="free", appearance="clean", modifier_group=None) for k in range(3)]
+    analysis = tallymill.analyse(made(tmp_path, rows), resamples=0)
+    assert [level.level for level in analysis.levels if level.items] == ["free", "clean"]
 
 
 @pytest.mark.parametrize(
@@ -391,4 +413,4 @@ def test_cores_of_several_strata(tmp_path):
     rows = [item(0, {"cat": 3}, core_id="a"), item(1, {"cat": 60}, core_id="a"), item(2, {"cat": 4}, core_id="a")]
     analysis = tallymill.analyse(made(tmp_path, rows), resamples=5)
     assert analysis.systems[0].cores == 1
-    assert any("1 cores have images of several" in note for note in analysis.notes)
+    assert any("1 core has images of more than one" in note for note in analysis.notes)

@@ -86,8 +86,11 @@ def images_of(table: pa.Table, factors: Factors, run: int) -> Images:
     targets = table["targets"].combine_chunks()
     offsets = np.concatenate([[0], np.cumsum(np.asarray(targets.value_lengths(), np.int64))]).astype(np.int64)
     values = targets.flatten()
-    requested = np.asarray(values.field("requested").fill_null(1), np.int64).clip(LEAST_COUNT, GREATEST_COUNT)
+    requested = np.asarray(values.field("requested").fill_null(0), np.int64)
+    soft, hard = (_floats(values.field(name)) for name in ("soft", "hard"))
     status = _status(table["status"])
+    _require_counts(requested, soft, hard, np.repeat(status == 0, np.diff(offsets)))
+    requested = requested.clip(LEAST_COUNT, GREATEST_COUNT)
     core, cores = encoded_strings(_cores(table))
     prompt, prompts = encoded_strings(table["prompt_id"])
     return Images(
@@ -101,8 +104,8 @@ def images_of(table: pa.Table, factors: Factors, run: int) -> Images:
         look=_looks(table, factors),
         offsets=offsets,
         requested=requested,
-        soft=_floats(values.field("soft")),
-        hard=_floats(values.field("hard")),
+        soft=soft,
+        hard=hard,
         status=status,
         cw=whole_scores(table["cw_nps"].to_numpy(), status == 0),
         b=whole_scores(table["b_nps"].to_numpy(), status == 0),
@@ -142,6 +145,17 @@ def range_codes(count: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _floats(column: pa.Array) -> NDArray[np.float64]:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _require_counts(
+    requested: NDArray[np.int64], soft: NDArray[np.float64], hard: NDArray[np.float64], of: NDArray[np.bool_]
+) -> None:
+    """What scored images asked for and were counted to have must be such numbers."""
+    if not ((requested >= LEAST_COUNT) & (requested <= GREATEST_COUNT))[of].all():
+        raise ValueError("a scored image asks for a count outside 1..100")
+    for counted in (soft, hard):
+        if not (np.isfinite(counted) & (counted >= 0))[of].all():
+            raise ValueError("a count of a scored image is not a number of objects")
 
 
 def _status(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -39,14 +39,16 @@ def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
     for row in rows:
         if row.error or row.uncovered:
             parts = [f"{row.error:,} failed"] * (row.error > 0) + [f"{row.uncovered:,} uncovered"] * (row.uncovered > 0)
+            lost = row.error + row.uncovered
+            verbs = ("have", "are") if lost > 1 else ("has", "is")
             yield (
-                f"{row.system}: {row.error + row.uncovered:,} of {row.items:,} images have no score "
-                f"({', '.join(parts)}) and are in no mean."
+                f"{row.system}: {lost:,} of {_many(row.items, 'image')} {verbs[0]} no score "
+                f"({', '.join(parts)}) and {verbs[1]} in no mean."
             )
         if not row.scored:
             yield f"{row.system}: no image has a score."
         if row.not_1024:
-            yield f"{row.system}: {row.not_1024:,} images are not 1024 x 1024."
+            yield f"{row.system}: {_are(row.not_1024, 'image')} not 1024 x 1024."
     several = [row for row in rows if row.samples_most > 1]
     for row in several:
         few = row.samples_least if row.samples_least == row.samples_most else f"{row.samples_least:,} to"
@@ -57,11 +59,12 @@ def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
 def _of_prompts(rows: Sequence[SystemRow]) -> Iterator[str]:
     for row in rows:
         if row.prompts and row.prompts_missing:
-            yield f"{row.system}: {row.prompts_missing:,} prompts have no image; systems may differ for what they lack."
+            lack = _have(row.prompts_missing, "prompt")
+            yield f"{row.system}: {lack} no image; systems may differ for what they lack."
         if row.items_without_prompt:
             yield (
-                f"{row.system}: {row.items_without_prompt:,} images name no prompt; without a core_id each stands "
-                "for itself, in resamples and contrasts too."
+                f"{row.system}: {_many(row.items_without_prompt, 'image')} without a prompt_id; without a core_id "
+                "too, each stands for itself in resamples and contrasts."
             )
 
 
@@ -97,14 +100,24 @@ def _of_factors(gathered: Gathered, tables: Tables) -> Iterator[str]:
         yield f"Images that ask for three categories or more are of the composition “{MULTIPLE}”."
     if gathered.ranges_differ:
         yield (
-            f"{gathered.ranges_differ:,} images have a count_range that is not that of their larger count; the tables "
+            f"{_have(gathered.ranges_differ, 'image')} a count_range that is not that of the larger count; the tables "
             "go by the counts."
         )
     if tables.split_cores:
-        yield (
-            f"{tables.split_cores:,} cores have images of several compositions or ranges: they are resampled in each "
-            "apart."
-        )
+        spread = _have(tables.split_cores, "core")
+        yield f"{spread} images of more than one composition or range, which are resampled apart."
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _have(number: int, what: str) -> str:
+    return f"{_many(number, what)} {'has' if number == 1 else 'have'}"
+
+
+def _are(number: int, what: str) -> str:
+    return f"{_many(number, what)} {'is' if number == 1 else 'are'}"
 
 
 def _listed(names: Sequence[str]) -> str:
