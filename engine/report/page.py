@@ -79,6 +79,11 @@ class HeadlineBlock:
     ranges: list[tuple[str, bool]]
     rows: list[HeadlineRow]
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether any system has images of the first and of the last range."""
+        return any(row.loss is not None and row.loss.cw_nps.value is not None for row in self.rows)
+
 
 def render(page: Page) -> str:
     """The page as HTML. Raises ``MissingExtraError`` without jinja2."""
@@ -94,6 +99,7 @@ def render(page: Page) -> str:
         tiles=_tiles(page.analysis),
         notes=page.analysis.notes,
         headline=headline(page.analysis),
+        empty_ranges=_empty_ranges(page.analysis),
         singles=_singles(page.analysis),
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
@@ -139,8 +145,8 @@ def headline(analysis: Analysis) -> list[HeadlineBlock]:
     cells = {(c.system, c.composition, c.count_range): c for c in [*analysis.overall, *analysis.cells]}
     losses = {(row.system, row.composition): row for row in analysis.losses}
     systems = [row.system for row in analysis.systems]
-    ranges = ordered({key[2] for key in cells}, [ALL, *COUNT_RANGES])
-    compositions = ordered({key[1] for key in cells}, [ALL, *COMPOSITIONS])
+    ranges = ordered({key[2] for key, cell in cells.items() if cell.items}, [ALL, *COUNT_RANGES])
+    compositions = ordered({key[1] for key, cell in cells.items() if cell.items}, [ALL, *COMPOSITIONS])
     if len(compositions) == 2 and ALL in compositions:  # one composition only: its block would say the same again
         compositions.remove(ALL)
     return [
@@ -158,6 +164,14 @@ def headline(analysis: Analysis) -> list[HeadlineBlock]:
         )
         for composition in compositions
     ]
+
+
+def _empty_ranges(analysis: Analysis) -> list[tuple[str, bool]]:
+    """Count ranges that the analysis has cells of, none of them with an image."""
+    cells = [*analysis.overall, *analysis.cells]
+    full = {cell.count_range for cell in cells if cell.items}
+    empty = ordered({cell.count_range for cell in cells} - full - {ALL}, COUNT_RANGES)
+    return [(name, name in STRESS_RANGES) for name in empty]
 
 
 def _cell(cells: Mapping[tuple[str, str, str], Cell], system: str, composition: str, count_range: str) -> Cell | None:
@@ -201,7 +215,7 @@ class _Singles:
 
 
 def _singles(analysis: Analysis) -> _Singles:
-    rows = [cell for cell in [*analysis.overall, *analysis.cells] if cell.single_cw]
+    rows = [cell for cell in [*analysis.overall, *analysis.cells] if cell.single_cw and cell.scored]
     places = {row.system: place for place, row in enumerate(analysis.systems)}
     rows.sort(key=lambda cell: places.get(cell.system, len(places)))
     names = list(dict.fromkeys(name for cell in rows for name in cell.single_cw))

@@ -137,6 +137,27 @@ def test_one_composition_has_one_block(analysis_of):
     assert [block.title for block in blocks] == ["One category"]
 
 
+def test_ranges_and_rows_without_images_are_left_out_and_told(analysis_of, page_of):
+    none = r.Estimate(None, null_resamples=2000)
+
+    def emptied(cell):
+        if cell.count_range != "76-100":
+            return cell
+        return r.Cell(cell.system, cell.composition, "76-100", True, 0, 0, 0, 0, none, none, none, {"owl-vit": none})
+
+    whole = analysis_of()
+    contrasts = [*whole.contrasts, r.Contrast("beta", "layout", "spiral", "free", 0, none, none)]
+    losses = [r.Loss(row.system, row.composition, none, none) for row in whole.losses]
+    analysis = analysis_of(cells=[emptied(cell) for cell in whole.cells], contrasts=contrasts, losses=losses)
+    blocks = headline(analysis)
+    assert all([name for name, _ in block.ranges] == ["all", "1-25", "26-50", "51-75"] for block in blocks)
+    assert not any(block.has_loss for block in blocks)
+    words = words_of(render(page_of(analysis=analysis)))
+    assert "There are no images of 76–100‡" in words
+    assert "Without a core that has both sides, and left out: 1." in words
+    assert "loss: the share" not in words
+
+
 def test_a_cell_without_images_is_a_dash(analysis_of, page_of):
     cells = [cell for cell in analysis_of().cells if (cell.system, cell.count_range) != ("beta", "76-100")]
     analysis = analysis_of(cells=cells)
@@ -151,10 +172,11 @@ def test_an_analysis_of_nothing_makes_a_page(analysis_of, page_of):
 
 
 def test_values_that_do_not_exist_are_dashes(analysis_of, page_of):
-    none = r.Estimate(None, null_resamples=2000)
-    cells = [r.Cell("alpha", "all", "all", False, 9, 0, 9, 0, none, none, none, {})]
+    none, some = r.Estimate(None, null_resamples=2000), r.Estimate(0.5, 0.4, 0.6, 7)
+    cells = [r.Cell("alpha", "all", "all", False, 9, 0, 9, 0, none, some, none, {})]
     html = render(page_of(analysis=analysis_of(overall=cells, cells=[])))
-    assert "2,000 null" in html
+    assert "7 null" in html
+    assert "2,000 null" not in html
     assert "None" not in " ".join(read(html).words)
     assert "nan" not in " ".join(read(html).words)
 
