@@ -138,7 +138,7 @@ def test_a_calibration_on_other_images_is_shown(swept, tmp_path):
     tallymill.report(swept / "run", tmp_path / "r.html", calibration=tmp_path / "fit", resamples=0, workers=1)
     html = (tmp_path / "r.html").read_text("utf-8")
     assert ">Reliability of confidences</title>" in html
-    assert "Temperatures: as they are, and as fitted" in html
+    assert "Temperatures as they are and as fitted" in html
 
 
 def test_annotations_are_compared(swept, tmp_path):
