@@ -8,7 +8,9 @@ order of rows: ties are broken by a hash of the item's name and the seed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ from tallymill.engine.report.gallery import GROUPS, RANDOM, TYPICAL, WORST
 from tallymill.runners.parts import naming_damage
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
+from tallymill.runners.score_table import in_order
 
 # The median of a cell is known to a 16,384th, which costs the same memory for any number of images.
 BINS = 1 << 14
@@ -118,23 +121,23 @@ class _Medians:
         return values
 
 
-def choose(runs: Sequence[Run], number: int, *, seed: int = 0) -> dict[SystemKey, list[Chosen]]:
+def choose(runs: Sequence[Run], number: int, *, seed: int = 0, workers: int = 1) -> dict[SystemKey, list[Chosen]]:
     """``number`` images of each group for each system, fewer where it has fewer scored ones.
 
     Groups are the worst, the typical and random images; an image is chosen once, in the first of these that it belongs
-    to. Systems without a scored image have an empty list.
+    to. Systems without a scored image have an empty list. ``workers`` threads read.
     """
     if number < 1:
         return {}
     cells: dict[Cell, int] = {}
     systems: dict[SystemKey, list[Chosen]] = {}
     worst, random, medians = _Smallest(number), _Smallest(3 * number), _Medians()
-    for rows in _scored_rows(runs, cells, systems, seed):
+    for rows in _scored_rows(runs, cells, systems, seed, workers):
         worst.add(rows, rows.cw_nps)
         random.add(rows, rows.hash.astype(np.float64))
         medians.add(rows)
     middle, typical = medians.table(len(cells)), _Smallest(2 * number)
-    for rows in _scored_rows(runs, cells, systems, seed):
+    for rows in _scored_rows(runs, cells, systems, seed, workers):
         typical.add(rows, np.abs(rows.cw_nps - middle[rows.key]))
     candidates = {WORST: worst, TYPICAL: typical, RANDOM: random}
     return {system: list(_dealt(system, cells, candidates, number)) for system in systems}
@@ -170,23 +173,24 @@ def _place(cell: Cell) -> tuple[int, str, int]:
 
 
 def _scored_rows(
-    runs: Sequence[Run], cells: dict[Cell, int], systems: dict[SystemKey, list[Chosen]], seed: int
+    runs: Sequence[Run], cells: dict[Cell, int], systems: dict[SystemKey, list[Chosen]], seed: int, workers: int
 ) -> Iterator[_Rows]:
-    for place, run in enumerate(runs):
-        for shard in run.shards:
-            table = _read(run, shard)
-            for value in pc.unique(table["system"]).to_pylist():
-                systems.setdefault((place, value or None), [])
-            scored = pc.equal(table["status"], SCORED).to_numpy()
-            if not scored.any():
-                continue
-            rows = table.filter(pa.array(scored)).combine_chunks()
-            yield _Rows(
-                key=_keys(rows, place, cells),
-                cw_nps=rows["cw_nps"].to_numpy(),
-                hash=_hashes(rows["item_id"], seed),
-                row=shard.start + np.flatnonzero(scored),
-            )
+    with ThreadPoolExecutor(max(workers, 1)) as pool:
+        for place, run in enumerate(runs):
+            jobs = ((shard, partial(_read, run, shard)) for shard in run.shards)
+            for shard, table in in_order(pool, jobs, ahead=2 * max(workers, 1)):
+                for value in pc.unique(table["system"]).to_pylist():
+                    systems.setdefault((place, value or None), [])
+                scored = pc.equal(table["status"], SCORED).to_numpy()
+                if scored.any():
+                    yield _rows(
+                        table.filter(pa.array(scored)), shard.start + np.flatnonzero(scored), place, cells, seed
+                    )
+
+
+def _rows(scored: pa.Table, places: NDArray[np.int64], run: int, cells: dict[Cell, int], seed: int) -> _Rows:
+    rows = scored.combine_chunks()
+    return _Rows(_keys(rows, run, cells), rows["cw_nps"].to_numpy(), _hashes(rows["item_id"], seed), places)
 
 
 def _read(run: Run, shard: Shard) -> pa.Table:

@@ -25,6 +25,7 @@ from tallymill.runners.calibration_files import load_calibration
 from tallymill.runners.files import appearing
 from tallymill.runners.gallery import choose
 from tallymill.runners.gallery_images import TextOf, make_cards
+from tallymill.runners.local import require_workers
 from tallymill.runners.run import Run
 
 # Images of one group and system where nobody says how many, and the most of all together before fewer are taken.
@@ -93,7 +94,7 @@ def report(
         kappa_width=kappa_width,
         workers=workers,
     )
-    gallery = _gallery(sources, analysis, images, seed, prompts)
+    gallery = _gallery(sources, analysis, images, seed, prompts, workers)
     page = Page(
         title=title or _title(analysis),
         version=__version__,
@@ -152,7 +153,12 @@ def _record(run: Run) -> RunRecord:
 
 
 def _gallery(
-    runs: Sequence[Run], analysis: Analysis, images: int | None, seed: int, prompts: str | Path | None
+    runs: Sequence[Run],
+    analysis: Analysis,
+    images: int | None,
+    seed: int,
+    prompts: str | Path | None,
+    workers: int | None,
 ) -> Gallery:
     systems = [row.system for row in analysis.systems]
     wanted = IMAGES if images is None else images
@@ -160,7 +166,7 @@ def _gallery(
     if images is None and systems:
         shown = max(1, min(wanted, MOST_IMAGES // (3 * len(systems))))
         pictured = systems[: MOST_IMAGES // 3]
-    found = choose(runs, shown, seed=seed)
+    found = choose(runs, shown, seed=seed, workers=require_workers(workers))
     names = system_names(found, runs)
     places = {name: place for place, name in enumerate(pictured)}
     ordered = sorted((key for key in found if names[key] in places), key=lambda key: places[names[key]])

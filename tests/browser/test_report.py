@@ -37,7 +37,6 @@ def visible_cards(tab):
 
 def test_figures_and_images_are_there_and_not_empty(opened, report):
     tab = opened(report, viewport=DESK).tab
-    tab.eval_on_selector_all("img", "all => all.forEach(image => { image.loading = 'eager'; })")
     tab.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
     sizes = tab.eval_on_selector_all("img, .plot svg", "all => all.map(e => e.getBoundingClientRect().toJSON())")
     assert len(sizes) == 6 + len(FIGURES)
