@@ -100,9 +100,9 @@ def _fit(source: Run, detector: str, labelled: Labelled) -> DetectorCalibration:
         objects=labelled.objects,
         proposals=fit.proposals,
         positives=fit.positives,
-        before=measure(p, y),
+        before=fit.before,
         present=None if tau_run in (1.0, fit.tau) else measure(p, y, tau_run),
-        after=measure(p, y, fit.tau),
+        after=fit.after,
     )
 
 

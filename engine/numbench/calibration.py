@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +29,8 @@ class Calibration:
     identifiable: bool
     proposals: int
     positives: int
-    nll_before: float
-    nll_after: float
-    ece_before: float
-    ece_after: float
-    brier_before: float
-    brier_after: float
+    before: Measures
+    after: Measures
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +120,8 @@ def fit_temperature(confidence: ArrayLike, label: ArrayLike) -> Calibration:
     p, y = _checked(confidence, label)
     positives = int(y.sum())
     identifiable = 0 < positives < y.size
-    tau = _argmin(lambda t: negative_log_likelihood(p, y, t)) if identifiable else 1.0
-    before, after = measure(p, y), measure(p, y, tau)
-    return Calibration(
-        tau=tau,
-        identifiable=identifiable,
-        proposals=y.size,
-        positives=positives,
-        nll_before=before.nll,
-        nll_after=after.nll,
-        ece_before=before.ece,
-        ece_after=after.ece,
-        brier_before=before.brier,
-        brier_after=after.brier,
-    )
+    tau = _argmin(_signed_logits(p, y)) if identifiable else 1.0
+    return Calibration(tau, identifiable, y.size, positives, before=measure(p, y), after=measure(p, y, tau))
 
 
 def measure(confidence: ArrayLike, label: ArrayLike, tau: float = 1.0) -> Measures:
@@ -163,9 +146,18 @@ def negative_log_likelihood(confidence: ArrayLike, label: ArrayLike, tau: float 
     p, y = _checked(confidence, label)
     if p.size == 0:
         return math.nan
-    p = np.clip(p, CLIP, 1.0 - CLIP)
-    logit = np.log(p / (1.0 - p)) / tau
-    return math.fsum(np.logaddexp(0.0, np.where(y, -logit, logit)).tolist()) / p.size
+    return _mean_loss(_signed_logits(p, y), tau)
+
+
+def _signed_logits(p: NDArray[np.float64], y: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """logit(p) of false proposals and -logit(p) of true ones, p clipped: the more, the worse."""
+    clipped = np.clip(p, CLIP, 1.0 - CLIP)
+    logit: NDArray[np.float64] = np.log(clipped / (1.0 - clipped))
+    return np.where(y, -logit, logit)
+
+
+def _mean_loss(signed: NDArray[np.float64], tau: float) -> float:
+    return math.fsum(np.logaddexp(0.0, signed / tau).tolist()) / signed.size
 
 
 def expected_calibration_error(confidence: ArrayLike, label: ArrayLike, bins: int = BINS) -> float:
@@ -209,9 +201,12 @@ def require_scipy() -> Any:
     return minimize_scalar
 
 
-def _argmin(loss: Callable[[float], float]) -> float:
+def _argmin(signed: NDArray[np.float64]) -> float:
     # The loss is convex in 1/tau, hence has one minimum in tau.
-    found: Any = require_scipy()(loss, bounds=TAU_BOUNDS, method="bounded", options={"xatol": 1e-10})
+    options = {"xatol": 1e-10}
+    found: Any = require_scipy()(
+        lambda tau: _mean_loss(signed, tau), bounds=TAU_BOUNDS, method="bounded", options=options
+    )
     return round(float(found.x), 4)
 
 

@@ -76,7 +76,7 @@ def test_the_fit_is_that_of_labels_found_one_by_one(run: Run, tmp_path: Path) ->
         p, y = recomputed(run, fit.detector, rows)
         one = fit_temperature(np.float32(p), y)
         assert (fit.tau, fit.proposals, fit.positives) == (one.tau, len(p), sum(y))
-        assert (fit.before.nll, fit.after.nll, fit.after.ece) == (one.nll_before, one.nll_after, one.ece_after)
+        assert (fit.before.nll, fit.after.nll, fit.after.ece) == (one.before.nll, one.after.nll, one.after.ece)
         assert (fit.items, fit.failed, fit.objects) == (ITEMS, 0, len(rows))
     a, b = result.detectors
     assert (a.tau_run, b.tau_run) == (1.0, 1.42)

@@ -32,10 +32,10 @@ def test_a_known_temperature_is_recovered(tau: float) -> None:
     assert fit.tau == round(fit.tau, 4)
     assert fit.proposals == 60_000
     assert fit.positives == int(y.sum())
-    assert fit.nll_after <= fit.nll_before
+    assert fit.after.nll <= fit.before.nll
     if tau != 1.0:
-        assert fit.ece_after < fit.ece_before
-        assert fit.brier_after < fit.brier_before
+        assert fit.after.ece < fit.before.ece
+        assert fit.after.brier < fit.before.brier
 
 
 def test_the_fit_is_a_minimum_to_four_decimals() -> None:
@@ -57,15 +57,15 @@ def test_a_case_with_a_closed_form() -> None:
 def test_labels_of_one_kind_leave_tau_at_one(label: bool) -> None:
     fit = fit_temperature([0.3, 0.9], [label, label])
     assert (fit.tau, fit.identifiable, fit.positives) == (1.0, False, 2 * label)
-    assert fit.nll_before == fit.nll_after
+    assert fit.before.nll == fit.after.nll
 
 
 def test_no_proposals_at_all() -> None:
     fit = fit_temperature([], [])
     assert (fit.tau, fit.identifiable, fit.proposals) == (1.0, False, 0)
-    assert math.isnan(fit.nll_before)
-    assert math.isnan(fit.ece_after)
-    assert math.isnan(fit.brier_after)
+    assert math.isnan(fit.before.nll)
+    assert math.isnan(fit.after.ece)
+    assert math.isnan(fit.after.brier)
 
 
 def test_confidences_of_zero_and_one_are_clipped() -> None:
@@ -73,7 +73,7 @@ def test_confidences_of_zero_and_one_are_clipped() -> None:
     assert negative_log_likelihood([0.0], [True]) == pytest.approx(-math.log(1e-7), rel=1e-9)
     assert negative_log_likelihood([1e-9], [True]) == negative_log_likelihood([0.0], [True])
     fit = fit_temperature([1.0, 0.0, 0.9, 0.2], [False, True, True, False])
-    assert math.isfinite(fit.nll_after)
+    assert math.isfinite(fit.after.nll)
     assert 0.05 <= fit.tau <= 20
 
 
@@ -121,8 +121,8 @@ def test_measures_after_are_those_of_equation_six() -> None:
     fit = fit_temperature(p, y)
     z = np.log(p.astype(np.float64) / (1 - p.astype(np.float64)))
     rho = (1 / (1 + np.exp(-z / fit.tau))).astype(np.float32)
-    assert fit.ece_after == expected_calibration_error(rho, y)
-    assert fit.brier_after == brier_score(rho, y)
+    assert fit.after.ece == expected_calibration_error(rho, y)
+    assert fit.after.brier == brier_score(rho, y)
 
 
 def test_lengths_that_differ_are_refused() -> None:
