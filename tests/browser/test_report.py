@@ -153,6 +153,23 @@ def test_a_phone_scrolls_down_only(opened, report):
     assert tab.eval_on_selector_all("td, th, p, li", size) >= 11
 
 
+def test_strange_names_neither_run_nor_widen_a_phone_s_page(opened, report_example, tmp_path):
+    names = ("<img src=x onerror=alert(1)>", "W" * 10_000, "\u202eright to left\u202c حصان", "🐎🏽‍♀️ 'quoted' \"twice\"")
+    analysis = report_example.make_analysis(systems=names, notes=list(names))
+    cards = [
+        report_example.make_card(system=name, item_id=name, prompt=name, composition=name, factors=(name,))
+        for name in names
+    ]
+    cards[0] = report_example.make_card(thumbnail=None, reason=names[1], item_id=names[1])
+    gallery = report_example.Gallery(tuple(cards), report_example.DETECTORS, 8, 8)
+    page = report_example.make_page(analysis=analysis, gallery=gallery, figures=figures_of(analysis), title=names[1])
+    (tmp_path / "r.html").write_text(render(page), "utf-8")
+    tab = opened(tmp_path / "r.html", viewport=PHONE).tab
+    tab.eval_on_selector_all("details", "all => all.forEach(part => { part.open = true; })")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
+    assert tab.evaluate("[...document.images].every(image => image.src.startsWith('data:'))")
+
+
 def test_paper_has_everything_open_and_no_controls(opened, report):
     tab = opened(report, viewport=DESK, color_scheme="dark").tab
     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
