@@ -115,7 +115,7 @@ def _gather(
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for number, run in enumerate(sources):
             reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by, known)
-            jobs = ((shard, partial(reader.read, shard)) for shard in run.shards)
+            jobs = ((shards[0], partial(reader.read, shards)) for shards in reader.groups)
             for _, shares in in_order(pool, jobs, ahead=2 * max(threads, 1)):
                 gathered.add(shares)
             for name in sorted(reader.ignored):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,13 @@ from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, Range
 from tallymill.engine.numbench.scores import ScorePlan, count_targets, scores_of
 from tallymill.engine.proposals import ERROR, CountedBoxes
 from tallymill.errors import RunError
-from tallymill.runners.parts import naming_damage, naming_values, open_part
+from tallymill.runners.parts import UNREADABLE, naming_damage, open_part
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import plan_of, stamps_of
 
 SIDE = 1024
+_AT_ONCE = 32_768
 _TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "hard")]
 _UNCOVERED = [f"targets.list.element.{name}" for name in ("category", "covering")]
 _SCORES = ["system", "status", "cw_nps", "b_nps", *_TARGETS]
@@ -53,6 +55,75 @@ class KnownPrompts:
         return table
 
 
+class _Parts:
+    """The part files of a RUN as Arrow tables, of the columns that an analysis wants."""
+
+    def __init__(self, run: Run, known: KnownPrompts | None) -> None:
+        self.run = run
+        self._known = known
+        self._stamps = stamps_of(run.record)
+        self._boxes = [*CountedBoxes.COLUMNS, *(["kept"] if run.record["keep_suppressed"] else [])]
+        self.ignored: set[str] = set()  # factor columns that are no text
+
+    def scores_path(self, shard: Shard) -> Path:
+        return self.run.path / "scores" / shard.part
+
+    def proposals_path(self, name: str, shard: Shard) -> Path:
+        return self.run.proposals_folder / name / shard.part
+
+    def scores(self, shard: Shard) -> pa.Table:
+        """What ``images_of`` wants, ``item_id`` only where it is used; and where there are any ``error``, and of each
+        target ``category`` and ``covering`` as lists.
+        """
+        path = self.scores_path(shard)
+        part = open_part(path, self._stamps.scores, shard, encoded=_TEXTS)
+        if part is None:
+            raise RunError(
+                f"{self.run.path} is not complete: it has no whole scores of {shard.part}",
+                hint="run its sweep (or rescore) again, which continues where it stopped",
+            )
+        file, counts = part
+        with naming_damage(path), file:
+            wanted = [name for name in (*IDS[:-1], *FACTORS) if self._is_there(file.schema_arrow, name)]
+            wanted += ["error"] if counts["error"] else []
+            table = file.read([*_SCORES, *wanted], use_threads=False)
+            table.validate(full=True)
+            if self._known is not None:
+                table = self._known.join(table, [name for name in _BROUGHT if name not in table.column_names])
+            if counts["error"] or counts["uncovered"] or _needs_ids(table):
+                table = table.append_column("item_id", file.read(["item_id"], use_threads=False)["item_id"])
+            if counts["uncovered"]:
+                targets = file.read(_UNCOVERED, use_threads=False)["targets"].combine_chunks()
+                for name in ("category", "covering"):
+                    values = targets.flatten().field(name)
+                    table = table.append_column(name, pa.ListArray.from_arrays(targets.offsets, values))
+        return table
+
+    def proposals(self, name: str, shard: Shard) -> pa.Table:
+        """What ``CountedBoxes`` wants, the sizes of the images, and where needed ``status`` and ``saturated``."""
+        path = self.proposals_path(name, shard)
+        part = open_part(path, self._stamps.detectors[name], shard)
+        if part is None:
+            raise self.run.lacking(name, shard)
+        file, counts = part
+        extra = [column for column, told in (("status", "failed"), ("saturated", "saturated")) if counts.get(told, 1)]
+        with naming_damage(path), file:
+            table = file.read([*self._boxes, "width", "height", *extra], use_threads=False)
+            table.validate(full=True)
+        return table
+
+    def boxes(self, table: pa.Table) -> CountedBoxes:
+        return CountedBoxes.from_arrow(table.select(self._boxes))
+
+    def _is_there(self, schema: pa.Schema, name: str) -> bool:
+        if name not in schema.names:
+            return False
+        if is_nested(schema.field(name).type):
+            self.ignored.add(name)
+            return False
+        return True
+
+
 class ShardReader:
     """Reads the shards of a RUN; threads may share it. ``detectors`` says the place of a score in a leaf by name."""
 
@@ -65,18 +136,34 @@ class ShardReader:
         range_by: RangeBy,
         known: KnownPrompts | None = None,
     ) -> None:
-        self._run, self._number, self._factors, self._range_by = run, number, factors, range_by
-        self._known = known
-        self._stamps = stamps_of(run.record)
+        self._number, self._factors, self._range_by = number, factors, range_by
+        self._parts = _Parts(run, known)
         self._plan = plan_of(run.record)
         self._places = [detectors.index(name) for name in self._plan.detectors]
         self._detectors = len(detectors)
         self.has_proposals = run.proposals_folder.is_dir()
-        self.ignored: set[str] = set()  # factor columns that are no text
+        # So many images at once that what is done for each shard costs little, and memory too.
+        self.groups = grouped(run.shards, _AT_ONCE)
 
-    def read(self, shard: Shard) -> Shares:
-        """Everything that an analysis wants of a shard. A RUN that is not complete is a ``RunError``."""
-        images, failures, uncovered = self._scores(shard)
+    @property
+    def ignored(self) -> set[str]:
+        """Factor columns that are no text."""
+        return self._parts.ignored
+
+    def read(self, shards: Sequence[Shard]) -> Shares:
+        """Everything that an analysis wants of some shards. A RUN that is not complete is a ``RunError``."""
+        try:
+            return self._read(shards)
+        except UNREADABLE:
+            for shard in shards:  # one of them is at fault, and says so
+                self._read([shard])
+            raise
+
+    def _read(self, shards: Sequence[Shard]) -> Shares:
+        with self._blaming([self._parts.scores_path(shard) for shard in shards]):
+            table = _together([self._parts.scores(shard) for shard in shards])
+            images = images_of(table, self._factors, self._number)
+            failures, uncovered = _failures(table, images), _uncovered(table, images)
         systems = int(images.system.max(initial=0)) + 1
         singles = [np.full(self._rows(images), -1)] * self._detectors
         looked: dict[int, Looked] = {}
@@ -84,13 +171,15 @@ class ShardReader:
         for name, tau, place in zip(self._plan.detectors, self._plan.taus, self._places, strict=True):
             if not self.has_proposals:
                 break
-            found, seen, sizes = self._proposals(name, shard, images, systems)
-            looked[place] = seen
             plan = ScorePlan((name,), (tau,), self._plan.coverage, self._plan.schedule)
-            with naming_values(self._run.path, shard):
-                singles[place] = self._alone(found, images, plan)
+            with self._blaming([self._parts.proposals_path(name, shard) for shard in shards]):
+                proposals = _together([self._parts.proposals(name, shard) for shard in shards])
+                boxes = self._parts.boxes(proposals)
+                singles[place] = self._alone(boxes, images, plan)
+            looked[place] = _looked(proposals, boxes, images.system, systems)
             if len(looked) == 1:
-                not_1024 = np.bincount(images.system[sizes], minlength=systems)
+                other = pc.or_(pc.not_equal(proposals["width"], SIDE), pc.not_equal(proposals["height"], SIDE))
+                not_1024 = np.bincount(images.system[_mask(other)], minlength=systems)
         return Shares(
             part=part_of(images, singles, self._range_by),
             counted=counted_of(images, self._range_by),
@@ -107,83 +196,15 @@ class ShardReader:
             return len(images)
         return int(images.offsets[-1]) + int((images.targets == 0).sum())
 
-    def _scores(self, shard: Shard) -> tuple[Images, list[tuple[int, str, str]], list[tuple[int, str, str]]]:
-        path = self._run.path / "scores" / shard.part
-        part = open_part(path, self._stamps.scores, shard, encoded=_TEXTS)
-        if part is None:
-            raise RunError(
-                f"{self._run.path} is not complete: it has no whole scores of {shard.part}",
-                hint="run its sweep (or rescore) again, which continues where it stopped",
-            )
-        file, counts = part
-        failures: list[tuple[int, str, str]] = []
-        uncovered: list[tuple[int, str, str]] = []
-        with naming_damage(path), file:
-            wanted = [name for name in (*IDS[:-1], *FACTORS) if self._is_there(file.schema_arrow, name)]
-            table = file.read([*_SCORES, *wanted], use_threads=False)
-            table.validate(full=True)
-            if self._known is not None:
-                table = self._known.join(table, [name for name in _BROUGHT if name not in table.column_names])
-            if self._needs_ids(table) or counts["error"] or counts["uncovered"]:
-                table = table.append_column("item_id", file.read(["item_id"], use_threads=False)["item_id"])
-            images = images_of(table, self._factors, self._number)
-            if counts["error"]:
-                reasons = file.read(["error"], use_threads=False)["error"]
-                failures = _met(images.system, reasons, table["item_id"], images.status == 1)
-            if counts["uncovered"]:
-                targets = file.read(_UNCOVERED, use_threads=False)["targets"].combine_chunks().flatten()
-                missing = (np.asarray(targets.field("covering")) == 0) & (images.status == 2)[images.image]
-                at = images.image
-                uncovered = _met(
-                    images.system[at], targets.field("category"), table["item_id"].take(pa.array(at)), missing
-                )
-        return images, failures, uncovered
-
-    def _is_there(self, schema: pa.Schema, name: str) -> bool:
-        if name not in schema.names:
-            return False
-        if is_nested(schema.field(name).type):
-            self.ignored.add(name)
-            return False
-        return True
-
     @staticmethod
-    def _needs_ids(table: pa.Table) -> bool:
-        return not any(name in table.column_names and not table[name].null_count for name in IDS[:-1])
-
-    def _proposals(
-        self, name: str, shard: Shard, images: Images, systems: int
-    ) -> tuple[CountedBoxes, Looked, NDArray[np.bool_]]:
-        """A detector's boxes, what it did by system, and which images are known not to be 1024 x 1024."""
-        path = self._run.proposals_folder / name / shard.part
-        part = open_part(path, self._stamps.detectors[name], shard)
-        if part is None:
-            raise self._run.lacking(name, shard)
-        file, counts = part
-        columns = [*CountedBoxes.COLUMNS, *(["kept"] if self._run.record["keep_suppressed"] else [])]
-        extra = ["width", "height"]
-        extra += [column for column, told in (("status", "failed"), ("saturated", "saturated")) if counts.get(told, 1)]
-        with naming_damage(path), file:
-            table = file.read([*columns, *extra], use_threads=False)
-            table.validate(full=True)
-            found = CountedBoxes.from_arrow(table.select(columns))
-            if not np.array_equal(found.target_offsets, images.offsets):
-                raise ValueError("its targets are not those of the scores")
-            nothing = pa.chunked_array([pa.nulls(len(table), pa.bool_())])
-            failed = pc.equal(table["status"], ERROR) if "status" in extra else nothing
-            saturated = table["saturated"] if "saturated" in extra else nothing
-            sizes = pc.or_(pc.not_equal(table["width"], SIDE), pc.not_equal(table["height"], SIDE))
-        of = images.system
-        looked = Looked(
-            items=np.bincount(of, minlength=systems),
-            failed=np.bincount(of[_mask(failed)], minlength=systems),
-            saturated=np.bincount(of[_mask(saturated)], minlength=systems),
-            proposals=np.bincount(of, np.diff(found.offsets), systems).astype(np.int64),
-        )
-        return found, looked, _mask(sizes)
+    def _blaming(paths: Sequence[Path]) -> AbstractContextManager[None]:
+        """A fault is that of the one file; of several it is not known whose."""
+        return naming_damage(paths[0]) if len(paths) == 1 else nullcontext()
 
     def _alone(self, found: CountedBoxes, images: Images, plan: ScorePlan) -> NDArray[np.int64]:
         """The scores that one detector gives by itself, -1 where it does not know a category."""
+        if not np.array_equal(found.target_offsets, images.offsets):
+            raise ValueError("its targets are not those of the scores")
         counts = count_targets(found.requested, found.target_offsets, [found], plan)
         known = counts.covering > 0
         result = scores_of(counts, found.requested, found.target_offsets)
@@ -201,10 +222,57 @@ def _mask(column: pa.ChunkedArray) -> NDArray[np.bool_]:
     return np.asarray(column.combine_chunks().fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _met(
-    system: NDArray[np.int64], names: pa.ChunkedArray | pa.Array, ids: pa.ChunkedArray, of: NDArray[np.bool_]
-) -> list[tuple[int, str, str]]:
-    """(system, name, item) of some rows."""
-    mask = pa.array(of)
-    told = ["" if name is None else name for name in names.filter(mask).to_pylist()]
-    return list(zip(system[of].tolist(), told, ids.filter(mask).to_pylist(), strict=True))
+def grouped(shards: Sequence[Shard], items: int) -> list[list[Shard]]:
+    """Runs of shards of at most so many items together, at least one shard each."""
+    groups: list[list[Shard]] = []
+    for shard in shards:
+        if groups and shard.stop - groups[-1][0].start <= items:
+            groups[-1].append(shard)
+        else:
+            groups.append([shard])
+    return groups
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table; a column that some lack is null there."""
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
+
+
+def _needs_ids(table: pa.Table) -> bool:
+    return not any(name in table.column_names and not table[name].null_count for name in IDS[:-1])
+
+
+def _looked(proposals: pa.Table, boxes: CountedBoxes, system: NDArray[np.int64], systems: int) -> Looked:
+    nothing = pa.chunked_array([pa.nulls(len(proposals), pa.bool_())])
+    failed = pc.equal(proposals["status"], ERROR) if "status" in proposals.column_names else nothing
+    saturated = proposals["saturated"] if "saturated" in proposals.column_names else nothing
+    return Looked(
+        items=np.bincount(system, minlength=systems),
+        failed=np.bincount(system[_mask(failed)], minlength=systems),
+        saturated=np.bincount(system[_mask(saturated)], minlength=systems),
+        proposals=np.bincount(system, np.diff(boxes.offsets), systems).astype(np.int64),
+    )
+
+
+def _failures(table: pa.Table, images: Images) -> list[tuple[int, str, str]]:
+    """(system, reason, item) of the images that failed."""
+    of = images.status == 1
+    if not of.any():
+        return []
+    failed = table.select(["error", "item_id"]).filter(pa.array(of))
+    reasons = [reason or "" for reason in failed["error"].to_pylist()]
+    return list(zip(images.system[of].tolist(), reasons, failed["item_id"].to_pylist(), strict=True))
+
+
+def _uncovered(table: pa.Table, images: Images) -> list[tuple[int, str, str]]:
+    """(system, category, item) of the targets that no detector covers, of images without another fault."""
+    of = images.status == 2
+    if not of.any():
+        return []
+    rows = table.select(["category", "covering", "item_id"]).filter(pa.array(of)).to_pylist()
+    return [
+        (system, category or "", row["item_id"])
+        for system, row in zip(images.system[of].tolist(), rows, strict=True)
+        for category, covering in zip(row["category"], row["covering"], strict=True)
+        if not covering
+    ]
