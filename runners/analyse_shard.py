@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow.types import is_nested
+from pyarrow.types import is_nested, is_string
 
 from tallymill.engine.manifests.prompts import PromptsTable
 from tallymill.engine.numbench.analysis.counting import counted_of
@@ -64,6 +65,15 @@ class _Parts:
         self._stamps = stamps_of(run.record)
         self._boxes = [*CountedBoxes.COLUMNS, *(["kept"] if run.record["keep_suppressed"] else [])]
         self.ignored: set[str] = set()  # factor columns that are no text
+        self._encoded = self._texts()
+
+    def _texts(self) -> list[str]:
+        """The columns that are text, by the first scores file; where that is missing it will be told."""
+        try:
+            schema = pq.read_schema(str(self.scores_path(self.run.shards[0])))
+        except UNREADABLE:
+            return []
+        return [name for name in _TEXTS if name in schema.names and is_string(schema.field(name).type)]
 
     def scores_path(self, shard: Shard) -> Path:
         return self.run.path / "scores" / shard.part
@@ -76,7 +86,7 @@ class _Parts:
         target ``category`` and ``covering`` as lists.
         """
         path = self.scores_path(shard)
-        part = open_part(path, self._stamps.scores, shard, encoded=_TEXTS)
+        part = open_part(path, self._stamps.scores, shard, encoded=self._encoded)
         if part is None:
             raise RunError(
                 f"{self.run.path} is not complete: it has no whole scores of {shard.part}",

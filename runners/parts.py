@@ -79,13 +79,9 @@ def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
 def open_part(
     path: Path, stamp: str, shard: Shard, *, encoded: Collection[str] = ()
 ) -> tuple[pq.ParquetFile, dict[str, Any]] | None:
-    """The same with the file, opened for reading; text columns that are ``encoded`` come as dictionaries."""
+    """The same with the file, opened for reading; the text columns ``encoded``, all there, come as dictionaries."""
     try:
-        file = pq.ParquetFile(str(path))
-        schema = file.schema_arrow
-        there = [name for name in encoded if name in schema.names and pa.types.is_string(schema.field(name).type)]
-        if there:
-            file = pq.ParquetFile(str(path), metadata=file.metadata, read_dictionary=there)
+        file = pq.ParquetFile(str(path), read_dictionary=list(encoded))
         counts = _counts_in(file.metadata, stamp, shard)
     except UNREADABLE:
         return None

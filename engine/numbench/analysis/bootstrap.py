@@ -71,7 +71,7 @@ class Matrix:
     """A block as whole numbers: ``columns`` [U, F] in the order of ``_PARTS``, ``curve`` [R, 3 S] with its ``rows``."""
 
     stratum: int
-    ranges: NDArray[np.int64]
+    ranges: NDArray[np.int32]
     columns: Floats
     rows: NDArray[np.int64]
     curve: Floats

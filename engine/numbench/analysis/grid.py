@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,40 +86,40 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Leaves with their places on the axes, each int64 [L]. ``stratum`` is composition x range of the image."""
+    """Leaves with their places on the axes, each int32 [L]. ``stratum`` is composition x range of the image."""
 
     axes: Axes
     leaves: Leaves
-    system: NDArray[np.int64]
-    composition: NDArray[np.int64]
-    layout: NDArray[np.int64]
-    look: NDArray[np.int64]
-    count: NDArray[np.int64]
-    stratum: NDArray[np.int64] = field(repr=False)
+    system: NDArray[np.int32]
+    composition: NDArray[np.int32]
+    layout: NDArray[np.int32]
+    look: NDArray[np.int32]
+    count: NDArray[np.int32]
+    stratum: NDArray[np.int32] = field(repr=False)
 
     @classmethod
     def of(cls, leaves: Leaves, axes: Axes, placing: Placing) -> Grid:
         """Place settled leaves."""
-        composition = placing.compositions[leaves.attribute("composition")]
+        composition = placing.compositions[leaves.attribute("composition")].astype(np.int32)
         return cls(
             axes=axes,
             leaves=leaves,
-            system=placing.systems[leaves.attribute("system")],
+            system=placing.systems[leaves.attribute("system")].astype(np.int32),
             composition=composition,
-            layout=placing.layouts[leaves.attribute("layout")],
-            look=placing.looks[leaves.attribute("look")],
-            count=leaves.attribute("count"),
-            stratum=composition * RANGES + leaves.attribute("stratum_range"),
+            layout=placing.layouts[leaves.attribute("layout")].astype(np.int32),
+            look=placing.looks[leaves.attribute("look")].astype(np.int32),
+            count=leaves.attribute("count").astype(np.int32),
+            stratum=composition * RANGES + leaves.attribute("stratum_range").astype(np.int32),
         )
 
     @property
-    def cell(self) -> NDArray[np.int64]:
+    def cell(self) -> NDArray[np.int32]:
         """The place of each leaf in an array of shape S, C, K."""
         ranges = range_codes(self.count)
         return (self.system * len(self.axes.compositions) + self.composition) * RANGES + ranges
 
     @property
-    def fine_cell(self) -> NDArray[np.int64]:
+    def fine_cell(self) -> NDArray[np.int32]:
         """The place of each leaf in an array of shape S, C, K, L, P."""
         return (self.cell * len(self.axes.layouts) + self.layout) * len(self.axes.looks) + self.look
 
@@ -129,7 +129,7 @@ class Grid:
         return np.stack([added(self.leaves.number(s), self.fine_cell, shape) for s in range(COUNTS)])
 
 
-def added(values: NDArray[np.int64], places: NDArray[np.int64], shape: Sequence[int]) -> NDArray[np.int64]:
+def added(values: NDArray[np.int64], places: NDArray[Any], shape: Sequence[int]) -> NDArray[np.int64]:
     """Sums of whole numbers by place in an array of ``shape``."""
     found = np.zeros(int(np.prod(shape)), np.int64)
     np.add.at(found, places, values)
@@ -202,7 +202,7 @@ def sums_of(grid: Grid, paired: tuple[NDArray[np.float64], NDArray[np.float64], 
     curve_shape = (*axes.shape[:2], GREATEST_COUNT)
     alone = range(len(axes.detectors))
 
-    def units(score: int, places: NDArray[np.int64], shape: Sequence[int]) -> NDArray[np.float64]:
+    def units(score: int, places: NDArray[np.int32], shape: Sequence[int]) -> NDArray[np.float64]:
         return np.stack([added(part, places, shape) for part in leaves.sums(score)], axis=-1).astype(np.float64)
 
     def singles(parts: list[NDArray[np.float64]], *units: int) -> NDArray[np.float64]:

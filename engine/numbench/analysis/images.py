@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ STATUSES = (SCORED, ERROR, UNCOVERED)
 MAX_SYSTEMS, MAX_LEVELS = 255, 31
 # A score is 1 - e with e of at most 1: a whole number of 2^-53. Sums of such are exact in two whole numbers.
 SCORE_BITS, LOW_BITS = 53, 26
+T = TypeVar("T", bound=np.signedinteger[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,10 @@ def counts_of(images: Images, range_by: RangeBy) -> NDArray[np.int64]:
     return found
 
 
-def range_codes(count: NDArray[np.int64]) -> NDArray[np.int64]:
+def range_codes(count: NDArray[T]) -> NDArray[T]:
     """The place in ``COUNT_RANGES`` of counts of 1 to 100."""
-    return (count - 1) // 25
+    found: NDArray[T] = (count - 1) // 25
+    return found
 
 
 def _floats(column: pa.Array) -> NDArray[np.float64]:

@@ -29,7 +29,7 @@ from tallymill.engine.numbench.factors import RangeBy
 _BITS = {"composition": 5, "stratum_range": 2, "system": 8, "layout": 5, "look": 5, "count": 7}
 _ATTRIBUTE_BITS = sum(_BITS.values())
 _MAX_CORES = 1 << (63 - _ATTRIBUTE_BITS)
-# Leaves are brought together when so many wait, or more than there are.
+# Leaves are brought together when so many wait, or half as many as there are.
 _WAITING = 2_000_000
 COUNTS = len(STATUSES)
 
@@ -113,7 +113,7 @@ class Leaves:
         """Add a shard's."""
         self._waiting.append((part.core + self.names.add(part.cores), part.attributes, part.values))
         self._waiting_leaves += len(part.core)
-        if self._waiting_leaves > max(_WAITING, len(self.core)):
+        if self._waiting_leaves > max(_WAITING, len(self.core) // 2):
             self.settle()
 
     def settle(self) -> None:

@@ -61,14 +61,14 @@ def contrasts_of(axes: Axes) -> list[PairedLevels]:
 class Units:
     """Units with a scored image: those of unit u are the leaves ``order[first[u]:first[u+1]]`` of ``grid``.
 
-    ``order`` int64 [L'], ``first`` int64 [U+1], ``stratum`` int64 [U], ascending; inside a stratum units stand by their
+    ``order`` int64 [L'], ``first`` int64 [U+1], ``stratum`` int32 [U], ascending; inside a stratum units stand by their
     core, by its id where they were made with ``by_id``.
     """
 
     grid: Grid
     order: NDArray[np.int64]
     first: NDArray[np.int64]
-    stratum: NDArray[np.int64]
+    stratum: NDArray[np.int32]
     contrasts: list[PairedLevels]
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Block:
     the block) and a count both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
     """
 
-    ranges: NDArray[np.int64]
+    ranges: NDArray[np.int32]
     number: NDArray[np.float64]
     cw: NDArray[np.float64]
     b: NDArray[np.float64]
