@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 COUNT_RANGES = ("1-25", "26-50", "51-75", "76-100")
@@ -35,3 +35,9 @@ def modifier_group(modifiers: Iterable[str]) -> str:
     """Whether terms change visual quality, the evidence for instances, or both."""
     kinds = {modifier in EVIDENCE_MODIFIERS for modifier in modifiers}
     return MIXED if len(kinds) == 2 else EVIDENCE if True in kinds else QUALITY
+
+
+def ordered(found: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Each different name once: known ones first, in their order; then the others by name."""
+    names = set(found)
+    return [name for name in known if name in names] + sorted(names - set(known))

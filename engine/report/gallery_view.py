@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallymill.engine.numbench.draw import PALETTE
-from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import GROUPS, Card, Gallery, Layer, box_paths
 
 # Dashes go with colours, for readers who tell colours apart badly.
 DASHES = ("none", "7 3", "2 2", "10 3 2 3")
-
-
-def ordered(found: set[str], known: Sequence[str]) -> list[str]:
-    """Known names first, in their order; then the others by name."""
-    return [name for name in known if name in found] + sorted(found - set(known))
 
 
 def colour(place: int) -> str:

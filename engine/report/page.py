@@ -16,10 +16,10 @@ from typing import Any
 
 from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Loss, SystemRow
 from tallymill.engine.numbench.calibration import CalibrationResult
-from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import Gallery
-from tallymill.engine.report.gallery_view import colour, dash, filters, ordered, shown_cards
+from tallymill.engine.report.gallery_view import colour, dash, filters, shown_cards
 from tallymill.errors import MissingExtraError
 
 # Rows of one table; the files of an analysis have them all.
@@ -179,7 +179,8 @@ def _cell(cells: Mapping[tuple[str, str, str], Cell], system: str, composition: 
 
 
 def _composition(name: str) -> str:
-    return {"single": "One category", "double": "Two categories"}.get(name, text.shown(name, 60))
+    words = {"single": "One category", "double": "Two categories", "multiple": "Three categories or more"}
+    return words.get(name, text.shown(name, 60))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Contrast, Estimate, Families
-from tallymill.engine.numbench.factors import COMPOSITIONS
+from tallymill.engine.numbench.factors import COMPOSITIONS, ordered
 from tallymill.engine.report.canvas import (
     GRID,
     INK,
@@ -31,6 +31,8 @@ FAMILIES = (
 )
 # With fewer points than this on a curve each is marked.
 MARKED = 30
+# Panels side by side, where there are many compositions.
+MOST_COLUMNS = 3
 
 
 @drawn
@@ -42,7 +44,7 @@ def curve_figure(analysis: Analysis) -> Any | None:
     points = [point for point in analysis.curve if point.cw_nps.value is not None]
     if not points:
         return None
-    compositions = [name for name in COMPOSITIONS if any(point.composition == name for point in points)]
+    compositions = ordered((point.composition for point in points), COMPOSITIONS)
     look = looks([row.system for row in analysis.systems] or [point.system for point in points])
     present = [system for system in look if any(point.system == system for point in points)]
     alone = len(present) == 1
@@ -50,7 +52,7 @@ def curve_figure(analysis: Analysis) -> Any | None:
     names = [name for name, *_ in series] if alone else [look[system].name for system in present]
     figure, axes = panels([160.0] * len(compositions), extra=legend_height(names) + 14, sharex=True, sharey=True)
     last = max(point.count for point in points)
-    for ax, composition in zip(axes[:, 0], compositions, strict=True):
+    for ax, composition, title in zip(axes[:, 0], compositions, _titled(compositions), strict=True):
         for system in present:
             own = sorted(
                 (point for point in points if (point.system, point.composition) == (system, composition)),
@@ -59,13 +61,19 @@ def curve_figure(analysis: Analysis) -> Any | None:
             for _, color, score in series:
                 style = Look("", color, "o", "-") if alone else look[system]
                 _curve(ax, [point.count for point in own], [getattr(point, score) for point in own], style)
-        ax.set(title=f"{composition} category")
+        ax.set(title=title)
         ax.set(ylabel="score" if alone else "cw-NPS", ylim=(0, 1), xlim=(0, max(last + 1, 5)))
         shade_stress(ax, last)
     axes[-1, 0].set_xlabel("requested count")
     artists = [key(color=color) for _, color, _ in series] if alone else [_key(look[system]) for system in present]
     legend(figure, [*zip(names, artists, strict=True)])
     return figure
+
+
+def _titled(compositions: Sequence[str]) -> list[str]:
+    """Titles of panels: NumBench's own compositions have a noun, others (of a manifest) are called what they are."""
+    names = shortened(compositions, 40)
+    return [f"{name} category" if name in COMPOSITIONS else name for name in names]
 
 
 def layout_figure(analysis: Analysis) -> Any | None:
@@ -147,7 +155,7 @@ def detector_figure(analysis: Analysis) -> Any | None:
 def families_figure(analysis: Analysis) -> Any | None:
     """Shares of images without error, with a cardinality error, with a binding error; a bar a range."""
     rows = [row for row in analysis.families if row.count_range != ALL and row.scored]
-    compositions = [name for name in (*COMPOSITIONS, ALL) if any(row.composition == name for row in rows)]
+    compositions = ordered((row.composition for row in rows), COMPOSITIONS)
     compositions = [name for name in compositions if name != ALL] or compositions
     if not compositions:
         return None
@@ -163,17 +171,23 @@ def families_figure(analysis: Analysis) -> Any | None:
     lines = {bar: place + (systems.index(bar[0]) + 1) * many for place, bar in enumerate(bars)}
     height = max(lines.values()) + 1
     texts = [text for *_, text in FAMILIES]
-    figure, axes = panels([ROW * height + 4], len(compositions), extra=legend_height(texts) + 46, sharey=True)
-    for ax, composition in zip(axes[0], compositions, strict=True):
+    columns = min(len(compositions), MOST_COLUMNS)
+    heights = [ROW * height + 4] * -(-len(compositions) // columns)
+    extra = legend_height(texts) + 24 + 22 * len(heights)
+    figure, axes = panels(heights, columns, extra=extra, sharey=True)
+    for ax in axes.flat[len(compositions) :]:
+        ax.set_visible(False)
+    for ax, composition, title in zip(axes.flat, compositions, shortened(compositions, 15), strict=False):
         _families(ax, [row for row in rows if row.composition == composition], lines)
-        ax.set(title=composition, xlim=(0, 1), ylim=(height - 0.4, -0.6))
+        ax.set(title=title, xlim=(0, 1), ylim=(height - 0.4, -0.6))
         ax.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
         ax.set_yticks([*lines.values()], [f"{bar[1]}{' ‡' if bar[2] else ''}" for bar in bars])
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="y", visible=False)
     for system in systems if many else ():
         top = min(line for bar, line in lines.items() if bar[0] == system) - 1
-        axes[0, 0].text(0, top + 0.3, names[system], fontweight="bold", in_layout=False)
+        for ax in axes[:, 0]:
+            ax.text(0, top + 0.3, names[system], fontweight="bold", in_layout=False)
     figure.supxlabel(
         "share of scored images" + (" (‡ stress test)" if any(bar[2] for bar in bars) else ""), fontsize="medium"
     )

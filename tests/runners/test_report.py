@@ -78,6 +78,26 @@ def test_several_runs_are_several_systems(swept, tmp_path):
     assert result.images == 44
 
 
+@pytest.mark.parametrize("fewest", [1, 3])
+def test_images_of_three_categories_are_in_every_figure(tmp_path, image_ensemble_file, fewest):
+    """A RUN of nothing else, and one of all compositions."""
+    rows = []
+    for k in range(6):
+        Image.new("RGB", (40, 30 + k), (40 * k, 90, 200)).save(tmp_path / f"{k}.png")
+        targets = dict.fromkeys(("cat", "dog", "bird")[:max(fewest, 1 + k % 3)], k + 1)
+        rows.append({"item_id": f"item-{k}", "image": f"{k}.png", "targets": targets})
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ensemble = image_ensemble_file(tmp_path / "e.toml", "one")
+    sweep(tmp_path / "m.jsonl", tmp_path / "run", ensemble=ensemble, workers=1)
+    assert tallymill.report(tmp_path / "run", tmp_path / "r.html", resamples=10, workers=1).scored == 6
+    html = (tmp_path / "r.html").read_text("utf-8")
+    for title in ("Score against requested count", "Failure families"):
+        figure = html[html.index(f">{title}</title>") :]
+        assert ">multiple</text>" in figure[: figure.index("</svg>")]
+    assert "Three categories or more" in html
+    assert ("One category" in html) == (fewest == 1)
+
+
 def test_images_are_as_many_as_asked_for(swept, tmp_path):
     assert tallymill.report(swept / "run", tmp_path / "r.html", images=1, resamples=0, workers=1).images == 6
     assert tallymill.report(swept / "run", tmp_path / "r.html", images=0, resamples=0, workers=1).images == 0

@@ -231,3 +231,18 @@ def test_no_two_of_many_systems_look_alike():
     found = canvas.looks(names)
     assert len({(look.color, look.marker, str(look.dash)) for look in found.values()}) == 24
     assert canvas.looks(names) == found
+
+
+@pytest.mark.parametrize("names", [["multiple"], ["single", "multiple"], ["a zoo", "double", "multiple", "$x$"]])
+def test_compositions_that_numbench_does_not_know_have_panels(names):
+    found = analysis(["one", "two"])
+    some_rows = {
+        name: [dataclasses.replace(row, composition=c) for c in names for row in rows if row.composition == "single"]
+        for name, rows in (("curve", found.curve), ("families", found.families))
+    }
+    figures = [make(dataclasses.replace(found, **some_rows)) for make in (plots.curve_figure, plots.families_figure)]
+    titles = [[ax.get_title(loc="left") for ax in figure.axes if ax.get_visible()] for figure in figures]
+    assert sorted(titles[1]) == sorted(names)
+    assert sorted(title.removesuffix(" category") for title in titles[0]) == sorted(names)
+    assert all(ax.lines for ax in figures[0].axes)
+    assert all(ax.patches for ax in figures[1].axes if ax.get_visible())
