@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from tallymill.runners.annotations import read_annotations
 from tallymill.runners.local import require_workers
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
+from tallymill.runners.words import counted
 
 RESAMPLES = 2_000
 
@@ -114,7 +115,7 @@ def _gather(
     notes = []
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for number, run in enumerate(sources):
-            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by, known)
+            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by, known, len(sources) > 1)
             jobs = ((shards[0], partial(reader.read, shards)) for shards in reader.groups)
             for _, shares in in_order(pool, jobs, ahead=2 * max(threads, 1)):
                 gathered.add(shares)
@@ -131,6 +132,7 @@ def _gather(
             hint="the column system of a manifest names the model that made an image; sweep the images again with it",
         )
     gathered.settle()
+    notes += _compared(gathered, sources)
     if known is not None:
         gathered.prompts.names.add(known.ids)
         images = len(gathered.prompts.names.settled)
@@ -139,6 +141,29 @@ def _gather(
         if foreign:
             notes.append(f"Of the {images:,} prompts of the images {foreign:,} are not in {known.name}.")
     return gathered, notes
+
+
+def _compared(gathered: Gathered, sources: Sequence[Run]) -> Iterator[str]:
+    """Notes of ids that ask for several things. RUNs that mean different things by one id are a ``UsageError``.
+
+    They would be taken for versions of one prompt, in what systems have and lack and in every resample.
+    """
+    for name, asked in gathered.asked.items():
+        clashes = asked.clashes()
+        if clashes and not (name == "core_id" and asked.mixed):
+            _, first, second = clashes[0]
+            ids = [word for word, *runs in clashes if runs == [first, second]]
+            more = f" and {len(ids) - 3:,} more" if len(ids) > 3 else ""
+            raise UsageError(
+                f"{sources[first].path} and {sources[second].path} ask for different targets under the same {name} "
+                f"({', '.join(ids[:3])}{more}): their prompts are of different sets",
+                hint="analyse them apart, or give one of them other ids in its prompts file or manifest and sweep it "
+                "again",
+            )
+        if clashes:
+            yield f"Under {counted(len(clashes), name)} the RUNs ask for different targets."
+        if asked.mixed and name == "prompt_id":
+            yield f"Under {counted(asked.mixed, name)} images of one RUN ask for different targets."
 
 
 def system_names(found: Iterable[SystemKey], sources: Sequence[Run]) -> dict[SystemKey, str]:

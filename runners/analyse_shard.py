@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pyarrow.types import is_nested, is_string
 
 from tallymill.engine.manifests.prompts import PromptsTable
+from tallymill.engine.numbench.analysis.asked import Asked, UInt64s, asked_of
 from tallymill.engine.numbench.analysis.counting import counted_of
 from tallymill.engine.numbench.analysis.gather import Looked, Shares
 from tallymill.engine.numbench.analysis.images import FACTORS, IDS, Factors, Images, images_of, whole_scores
@@ -21,7 +22,7 @@ from tallymill.engine.numbench.analysis.leaves import part_of, target_scores
 from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, RangeBy
 from tallymill.engine.numbench.scores import ScorePlan, count_targets, scores_of
 from tallymill.engine.proposals import ERROR, CountedBoxes
-from tallymill.errors import RunError
+from tallymill.errors import RunError, UsageError
 from tallymill.runners.parts import UNREADABLE, naming_damage, open_part
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
@@ -30,8 +31,8 @@ from tallymill.runners.run_folder import plan_of, stamps_of
 SIDE = 1024
 _AT_ONCE = 32_768
 _TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "hard")]
-_UNCOVERED = [f"targets.list.element.{name}" for name in ("category", "covering")]
 _SCORES = ["system", "status", "cw_nps", "b_nps", *_TARGETS]
+_SHOWN = 3
 _BROUGHT = ("core_id", *FACTORS)
 _TEXTS = ("core_id", "prompt_id", "system", "status", *FACTORS)
 
@@ -42,7 +43,28 @@ class KnownPrompts:
     def __init__(self, path: Path) -> None:
         self._prompts = PromptsTable(path)
         self.name = self._prompts.name
+        self.sha256 = self._prompts.sha256
         self.ids: pa.Array = pa.array(self._prompts.ids, pa.string())
+        targets = self._prompts.targets
+        counts = np.asarray(targets.flatten().field("count"), np.int64)
+        offsets = np.concatenate([[0], np.cumsum(np.asarray(targets.value_lengths(), np.int64))])
+        self._asked = asked_of(targets.flatten().field("category"), counts, offsets)
+
+    def require_same(self, run: Run, images: Images, asked: UInt64s) -> None:
+        """The images of a RUN must ask for what the prompts of their ids ask for; else this is another file."""
+        places, _ = self._prompts.find(images.prompts)
+        place = np.append(np.asarray(places.fill_null(-1), np.int64), -1)[images.prompt]
+        both = (place >= 0) & (asked > 0)
+        wanted = self._asked[place[both]]
+        other = images.prompt[both][(wanted > 0) & (wanted != asked[both])]
+        if len(other):
+            ids = sorted(images.prompts.take(pa.array(np.unique(other))).to_pylist())
+            raise UsageError(
+                f"{self.name} is not the prompts file of {run.path}: {', '.join(ids[:_SHOWN])} "
+                f"{'and others ask' if len(ids) > _SHOWN else 'asks' if len(ids) == 1 else 'ask'} for something else "
+                "there",
+                hint="name the prompts file that the RUN was swept with, or none",
+            )
 
     def join(self, table: pa.Table, lacking: Sequence[str]) -> pa.Table:
         """Rows with those of the columns that they lack and the prompts have; null where a prompt is unknown."""
@@ -59,8 +81,9 @@ class KnownPrompts:
 class _Parts:
     """The part files of a RUN as Arrow tables, of the columns that an analysis wants."""
 
-    def __init__(self, run: Run, known: KnownPrompts | None) -> None:
+    def __init__(self, run: Run, known: KnownPrompts | None, categories: bool) -> None:
         self.run = run
+        self._categories = categories
         self._known = known
         self._stamps = stamps_of(run.record)
         self._boxes = [*CountedBoxes.COLUMNS, *(["kept"] if run.record["keep_suppressed"] else [])]
@@ -83,7 +106,7 @@ class _Parts:
 
     def scores(self, shard: Shard) -> pa.Table:
         """What ``images_of`` wants, ``item_id`` only where it is used; and where there are any ``error``, and of each
-        target ``category`` and ``covering`` as lists.
+        target ``category`` (always where wanted) and ``covering`` as lists.
         """
         path = self.scores_path(shard)
         part = open_part(path, self._stamps.scores, shard, encoded=self._encoded)
@@ -102,9 +125,12 @@ class _Parts:
                 table = self._known.join(table, [name for name in _BROUGHT if name not in table.column_names])
             if counts["error"] or counts["uncovered"] or _needs_ids(table):
                 table = table.append_column("item_id", file.read(["item_id"], use_threads=False)["item_id"])
-            if counts["uncovered"]:
-                targets = file.read(_UNCOVERED, use_threads=False)["targets"].combine_chunks()
-                for name in ("category", "covering"):
+            lists = ["category"] if self._categories or counts["uncovered"] else []
+            lists += ["covering"] if counts["uncovered"] else []
+            if lists:
+                leaves = [f"targets.list.element.{name}" for name in lists]
+                targets = file.read(leaves, use_threads=False)["targets"].combine_chunks()
+                for name in lists:
                     values = targets.flatten().field(name)
                     table = table.append_column(name, pa.ListArray.from_arrays(targets.offsets, values))
         return table
@@ -145,9 +171,15 @@ class ShardReader:
         detectors: Sequence[str],
         range_by: RangeBy,
         known: KnownPrompts | None = None,
+        compare: bool = False,
     ) -> None:
+        """``compare``: whether what its ids ask for will be compared with other RUNs."""
         self._number, self._factors, self._range_by = number, factors, range_by
-        self._parts = _Parts(run, known)
+        told = run.record["manifest"].get("prompts") or {}
+        # A file of the same digest is the one that the RUN was made with.
+        self._require = known if known is not None and known.sha256 != told.get("sha256") else None
+        self._compare = compare
+        self._parts = _Parts(run, known, compare or self._require is not None)
         self._plan = plan_of(run.record)
         self._places = [detectors.index(name) for name in self._plan.detectors]
         self._detectors = len(detectors)
@@ -174,6 +206,7 @@ class ShardReader:
             table = _together([self._parts.scores(shard) for shard in shards])
             images = images_of(table, self._factors, self._number)
             failures, uncovered = _failures(table, images), _uncovered(table, images)
+        asked = self._asked(table, images)
         systems = int(images.system.max(initial=0)) + 1
         singles = [np.full(self._rows(images), -1)] * self._detectors
         looked: dict[int, Looked] = {}
@@ -199,7 +232,24 @@ class ShardReader:
             looked=looked,
             failures=failures,
             uncovered=uncovered,
+            asked=asked,
         )
+
+    def _asked(self, table: pa.Table, images: Images) -> dict[str, Asked]:
+        """What the ids of prompts and of cores ask for."""
+        if not self._compare and self._require is None:
+            return {}
+        requested = np.asarray(table["targets"].combine_chunks().flatten().field("requested").fill_null(0), np.int64)
+        asked = asked_of(table["category"].combine_chunks().flatten(), requested, images.offsets)
+        if self._require is not None:
+            self._require.require_same(self._parts.run, images, asked)
+        if not self._compare:
+            return {}
+        found = {"prompt_id": Asked.of(self._number, images.prompts, images.prompt, asked)}
+        if "core_id" in table.column_names:
+            own = np.asarray(table["core_id"].is_valid().combine_chunks())
+            found["core_id"] = Asked.of(self._number, images.cores, np.where(own, images.core, -1), asked)
+        return found
 
     def _rows(self, images: Images) -> int:
         if self._range_by != "per-target":

@@ -13,8 +13,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from tallymill.engine.items import CORE_COLUMNS, Digest, DuplicateCheck, ManifestOptions, open_prompts, read_items
+from tallymill.engine.items import (
+    CORE_COLUMNS,
+    Digest,
+    DuplicateCheck,
+    ManifestOptions,
+    PromptsTable,
+    open_prompts,
+    read_items,
+)
+from tallymill.engine.numbench.prompts.build import facts_of
 from tallymill.errors import ManifestError, RunError, UsageError
 
 BLOCK_ROWS = 1024
@@ -40,11 +50,17 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class PromptsFacts:
-    """A prompts file: how many prompts it has, and how many of them the manifest refers to."""
+    """A prompts file: how many prompts it has, and how many of them the manifest refers to.
+
+    ``sha256`` is the digest of what its rows say; ``kind`` and ``seed`` are those that ``prompts build`` wrote into it.
+    """
 
     file: str
     rows: int
     used: int
+    sha256: str
+    kind: str | None
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +113,21 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
             f"{_name(manifest)}: no items", hint="a manifest needs at least one row, a folder one image"
         )
     duplicates.finish()
-    found = None if prompts is None else PromptsFacts(str(options.prompts), len(prompts), prompts.used)
+    found = None if prompts is None or options.prompts is None else _facts(options.prompts, prompts)
     return ManifestFacts(rows, digest.hexdigest(), relative, found)
+
+
+def _facts(path: Path, prompts: PromptsTable) -> PromptsFacts:
+    told = facts_of(pq.read_schema(path)) if path.suffix.lower() == ".parquet" else {}
+    kind, seed = told.get("kind"), told.get("seed")
+    return PromptsFacts(
+        file=str(path),
+        rows=len(prompts),
+        used=prompts.used,
+        sha256=prompts.sha256,
+        kind=kind if isinstance(kind, str) else None,
+        seed=seed if isinstance(seed, int) else None,
+    )
 
 
 def _any_relative(references: pa.Array) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallymill.engine.manifests.base import CORE_COLUMNS, RESERVED, TARGETS, Faults, RawBatch
+from tallymill.engine.manifests.digest import Digest
 from tallymill.engine.manifests.readers import open_table_file
 from tallymill.engine.manifests.targets import Converted, Pairs, from_column, from_values
 from tallymill.engine.numbench.natural import parse_prompt
@@ -22,7 +23,10 @@ _TEXTS = ("text", "prompt")
 
 
 class PromptsTable:
-    """A prompts file in memory: ``targets`` and ``factors`` have a row a prompt; memory grows with the prompts."""
+    """A prompts file in memory: ``targets`` and ``factors`` have a row a prompt; memory grows with the prompts.
+
+    ``sha256`` is a digest of what its rows say: files of the same ids that ask for other things differ in it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
@@ -32,15 +36,20 @@ class PromptsTable:
         schema = pa.schema([pa.field(f.name, f.type) for f in kept])
         faults = Faults(path.name)
         targets, factors = [], []
+        digest = Digest()
         self._rows: dict[str, int] = {}
         for raw in reader.batches(faults):
             self._index(raw, faults)
             targets.append(_targets(raw, faults))
             factors.append(pa.RecordBatch.from_arrays([raw.data.column(n) for n in schema.names], schema=schema))
+            ids = raw.data.column("prompt_id").cast(pa.string())
+            said = [ids, targets[-1], *factors[-1].columns]
+            digest.update(pa.RecordBatch.from_arrays(said, names=[*_KEYS, *schema.names]))
         faults.raise_if_any()
         if not self._rows:
             raise ManifestError(f"{path.name}: has no prompts")
         self._used = np.zeros(len(self._rows), np.bool_)
+        self.sha256 = digest.hexdigest()
         self.targets: pa.Array = pa.concat_arrays(targets)
         self.factors: pa.RecordBatch = pa.concat_batches(factors)
 

@@ -10,6 +10,7 @@ import pytest
 
 import tallymill
 from tallymill import cli
+from tallymill.engine.items import PromptsTable
 from tallymill.errors import ManifestError, UsageError
 
 
@@ -155,7 +156,8 @@ def test_a_sweep_brings_the_factors_in_and_tells_prompts_without_an_image(files,
     code, out, _ = call(*sweep)
     assert code == 0
     assert "12 of 3,200 have an image" in " ".join(out.split())
-    expected = {"file": prompts, "rows": 3200, "used": 12}
+    expected = {"file": prompts, "rows": 3200, "used": 12, "kind": "subset", "seed": 0}
+    expected["sha256"] = PromptsTable(files / "some.parquet").sha256
     assert json.loads((tmp_path / "RUN" / "run.json").read_text())["manifest"]["prompts"] == expected
     assert json.loads((tmp_path / "RUN" / "summary.json").read_text())["prompts"] == expected
     assert tallymill.rescore(tmp_path / "RUN").prompts == expected

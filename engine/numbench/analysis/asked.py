@@ -91,7 +91,7 @@ class AskedByRun:
         return len(np.unique(self._keys[self._least != self._most] >> _RUN_BITS))
 
     def clashes(self) -> list[tuple[str, int, int]]:
-        """Ids that ask for one thing in one RUN and another in the next, in order, each with the first two such RUNs."""
+        """Ids that ask for one thing in one RUN and another in another, each with the first two such RUNs."""
         name, run = self._keys >> _RUN_BITS, self._keys & ((1 << _RUN_BITS) - 1)
         one = self._least == self._most
         name, run, asked = name[one], run[one], self._least[one]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis import tabulate
+from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.estimates import Estimates
@@ -39,7 +40,8 @@ class Looked:
 @dataclass(frozen=True, slots=True)
 class Shares:
     """What one shard brings. ``statuses`` int64 [S, 3] and ``not_1024`` int64 [S] by code of system; ``looked`` by
-    place of the detector; ``failures`` and ``uncovered`` are (system, text, item).
+    place of the detector; ``failures`` and ``uncovered`` are (system, text, item). ``asked`` is by the name of an id,
+    empty where nobody compares what was asked for.
     """
 
     part: Part
@@ -50,6 +52,7 @@ class Shares:
     looked: dict[int, Looked]
     failures: list[tuple[int, str, str]]
     uncovered: list[tuple[int, str, str]]
+    asked: dict[str, Asked] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Gathered:
     detectors: list[str]
     leaves: Leaves = field(init=False)
     prompts: PromptUses = field(default_factory=PromptUses)
+    asked: dict[str, AskedByRun] = field(default_factory=dict)
     counting: Counting = field(default_factory=Counting)
     failures: Tallies = field(default_factory=lambda: Tallies("other reasons"))
     uncovered: Tallies = field(default_factory=lambda: Tallies("other categories"))
@@ -79,6 +83,8 @@ class Gathered:
         images = shard.images
         self.leaves.add(shard.part)
         self.prompts.add(images.prompts, images.prompt, images.system)
+        for name, asked in shard.asked.items():
+            self.asked.setdefault(name, AskedByRun()).add(asked)
         self.counting.add(shard.counted, len(shard.statuses))
         self.failures.add(shard.failures)
         self.uncovered.add(shard.uncovered)
@@ -94,6 +100,8 @@ class Gathered:
         """Bring everything together: after the last shard."""
         self.leaves.settle()
         self.prompts.settle()
+        for asked in self.asked.values():
+            asked.settle()
 
 
 def _added(before: NDArray[np.int64], now: NDArray[np.int64]) -> NDArray[np.int64]:

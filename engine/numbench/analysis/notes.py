@@ -81,6 +81,14 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         others = [run["run"] for run in runs[1:] if run[name] != first[name]]
         if others:
             yield f"{_listed(others)} was scored with other {words} than {first['run']}: scores do not compare."
+    digests = {run["run"]: (run["manifest"].get("prompts") or {}).get("sha256") for run in runs}
+    told = [name for name, digest in digests.items() if digest]
+    others = [name for name in told if digests[name] != digests[told[0]]]
+    if others:
+        yield (
+            f"{_listed(others)} was swept with another prompts file than {told[0]}: systems may differ for what they "
+            "were asked."
+        )
 
 
 def _of_factors(gathered: Gathered, tables: Tables) -> Iterator[str]:
