@@ -67,7 +67,7 @@ def families_of(error: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray
     if not len(first):
         return np.zeros(0, np.int64)
     none = np.logical_and.reduceat(np.abs(error) <= HALF, first)
-    binding = (np.diff([*first, len(error)]) >= 2) & (np.abs(np.add.reduceat(error, first)) <= HALF + SLACK)
+    binding = (np.diff(first, append=len(error)) >= 2) & (np.abs(np.add.reduceat(error, first)) <= HALF + SLACK)
     return np.where(none, 0, np.where(binding, 2, 1))
 
 

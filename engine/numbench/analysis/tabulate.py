@@ -14,6 +14,7 @@ from tallymill.engine.numbench.analysis.counting import FAMILIES, Counting
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Placing
 from tallymill.engine.numbench.analysis.images import UNKNOWN
+from tallymill.engine.numbench.analysis.pairs import PairedLevels
 from tallymill.engine.numbench.analysis.results import (
     ALL,
     Cell,
@@ -28,7 +29,6 @@ from tallymill.engine.numbench.analysis.results import (
 )
 from tallymill.engine.numbench.analysis.sensitivity import factors_of
 from tallymill.engine.numbench.analysis.statistics import membership, with_all
-from tallymill.engine.numbench.analysis.units import PairedLevels
 from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, count_range
 
 Ints = NDArray[np.int64]

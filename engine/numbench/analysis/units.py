@@ -10,51 +10,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallymill.engine.exact_sum import ExactSums, rounded
-from tallymill.engine.numbench.analysis.grid import CLEAN, MODIFIED, Axes, Grid
-from tallymill.engine.numbench.analysis.images import UNKNOWN, range_codes
+from tallymill.engine.numbench.analysis.grid import Grid
+from tallymill.engine.numbench.analysis.images import range_codes
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
-from tallymill.engine.numbench.factors import FREE, GUIDED
-from tallymill.engine.numbench.factors import MODIFIER_GROUPS as GROUPS
+from tallymill.engine.numbench.analysis.pairs import PairedLevels, contrasts_of, differences
 
 # Numbers that one block of units may have in its largest array.
 _BLOCK = 1 << 21
-
-
-@dataclass(frozen=True, slots=True)
-class PairedLevels:
-    """A contrast: images whose place in L x P has ``level`` against those of ``reference``, bool [L, P] each, paired
-    along the other axis.
-    """
-
-    factor: str
-    name: str
-    reference_name: str
-    level: NDArray[np.bool_]
-    reference: NDArray[np.bool_]
-
-
-def contrasts_of(axes: Axes) -> list[PairedLevels]:
-    """Every contrast of the factors that are known: guided layouts against free, modified images against clean."""
-    layouts, looks = np.array(axes.layouts), axes.looks
-    shape = len(layouts), len(looks)
-
-    def of_layouts(*names: str) -> NDArray[np.bool_]:
-        return np.broadcast_to(np.isin(layouts, names)[:, None], shape)
-
-    def of_looks(appearance: str, *groups: str | None) -> NDArray[np.bool_]:
-        has = [look == appearance and (not groups or group in groups) for look, group in looks]
-        return np.broadcast_to(np.array(has, np.bool_), shape)
-
-    found = []
-    if FREE in axes.layouts:
-        sides = [*((name, (name,)) for name in axes.layouts if name not in (FREE, UNKNOWN)), ("guided", GUIDED)]
-        found += [PairedLevels("layout", name, FREE, of_layouts(*names), of_layouts(FREE)) for name, names in sides]
-    if CLEAN in axes.appearances:
-        kinds: list[tuple[str, tuple[str, ...]]] = [(MODIFIED, ())]
-        kinds += [(group, (group,)) for group in GROUPS if group in axes.groups]
-        clean = of_looks(CLEAN)
-        found += [PairedLevels("appearance", name, CLEAN, of_looks(MODIFIED, *groups), clean) for name, groups in kinds]
-    return found
+# Leaves that are paired at once.
+_LEAVES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +52,19 @@ class Units:
             for begin in range(stratum.start, stratum.stop, size):
                 yield slice(begin, min(begin + size, stratum.stop))
 
+    def several(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """The leaves of units that have more than one, with their unit, some units at a time."""
+        sizes = np.diff(self.first)
+        unit = np.repeat(np.arange(len(self)), sizes)
+        paired = np.flatnonzero(sizes[unit] > 1)
+        order, unit = self.order[paired], unit[paired]
+        begin = 0
+        while begin < len(order):
+            stop = min(begin + _LEAVES, len(order))
+            stop = int(np.searchsorted(unit, unit[stop - 1], side="right"))
+            yield order[begin:stop], unit[begin:stop]
+            begin = stop
+
 
 def units_of(grid: Grid, *, by_id: bool) -> Units:
     """Order the leaves by unit, leaving out units without a scored image."""
@@ -102,7 +79,7 @@ def units_of(grid: Grid, *, by_id: bool) -> Units:
     new = np.concatenate([[True], (core[1:] != core[:-1]) | (stratum[1:] != stratum[:-1])])[: len(core)]
     first = np.flatnonzero(new)
     scored = np.add.reduceat(grid.leaves.number(0)[order], first) > 0 if len(first) else np.zeros(0, np.bool_)
-    sizes = np.diff([*first, len(core)])
+    sizes = np.diff(first, append=len(core))
     kept = np.concatenate([[0], np.cumsum(sizes[scored])]).astype(np.int64)
     return Units(grid, order[np.repeat(scored, sizes)], kept, stratum[first[scored]], contrasts_of(grid.axes))
 
@@ -147,7 +124,7 @@ def block_of(units: Units, of: slice) -> Block:
     pairs, row = np.unique(count * size + unit, return_inverse=True)
     curve = np.stack([_sums(grid, leaf, w, row * systems + system, (len(pairs), systems)) for w in (None, 0, 1)])
     empty = np.zeros((*shape, 0))
-    paired, paired_cw, paired_b = _paired(units.contrasts, *(x.sum(axis=2) for x in (number, cw, b)))
+    paired, paired_cw, paired_b = _paired(units, leaf, unit, (size, systems, len(units.contrasts)))
     return Block(
         ranges=ranges,
         number=number,
@@ -169,14 +146,24 @@ def paired_sums(units: Units) -> tuple[NDArray[np.float64], NDArray[np.float64],
     size = shape[0] * shape[1]
     number = np.zeros(size)
     sums = ExactSums(), ExactSums()
-    for of in units.blocks() if size else ():
-        block = block_of(units, of)
-        number += block.paired.sum(axis=0).reshape(-1)
-        places = np.tile(np.arange(size), of.stop - of.start)
-        for total, values in zip(sums, (block.paired_cw, block.paired_b), strict=True):
-            total.add(values.reshape(-1), places, size)
+    for leaf, unit in units.several() if size else ():
+        for found in differences(units.grid, units.contrasts, leaf, unit):
+            places = found.system * shape[1] + found.at
+            number += np.bincount(places, minlength=size)
+            for total, values in zip(sums, (found.cw, found.b), strict=True):
+                total.add(values, places, size)
     cw, b = (np.array([rounded(total) for total in one.exact(size)], np.float64).reshape(shape) for one in sums)
     return number.reshape(shape), cw, b
+
+
+def _paired(
+    units: Units, leaf: NDArray[np.int64], unit: NDArray[np.int64], shape: tuple[int, int, int]
+) -> NDArray[np.float64]:
+    """Numbers and differences of the units of a block: float64 [3, U, S, X]."""
+    dense = np.zeros((3, *shape))
+    for found in differences(units.grid, units.contrasts, leaf, unit):
+        dense[:, found.unit, found.system, found.at] = np.ones_like(found.cw), found.cw, found.b
+    return dense
 
 
 def _sums(
@@ -194,27 +181,3 @@ def _sums(
         return np.bincount(places, values[leaf], size).astype(np.float64).reshape(shape)
     high, low = (np.bincount(places, part[leaf], size) for part in leaves.sums(score))
     return (high * HIGH_UNIT + low * LOW_UNIT).reshape(shape)
-
-
-def _paired(
-    contrasts: list[PairedLevels], number: NDArray[np.float64], cw: NDArray[np.float64], b: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """[3, U, S, X] of numbers and differences from [U, S, L, P]: the mean over the pairs that a core has."""
-    found = np.zeros((3, *number.shape[:2], len(contrasts)))
-    for x, contrast in enumerate(contrasts):
-        axis = -2 if contrast.factor == "layout" else -1
-        sides = []
-        for side in (contrast.level, contrast.reference):
-            count = (number * side).sum(axis=axis)
-            means = [
-                np.divide((v * side).sum(axis=axis), count, out=np.zeros_like(count), where=count > 0) for v in (cw, b)
-            ]
-            sides.append((count > 0, *means))
-        (has, level_cw, level_b), (has_too, reference_cw, reference_b) = sides
-        both = has & has_too
-        pairs = both.sum(axis=-1)
-        found[0, ..., x] = pairs > 0
-        for at, difference in ((1, level_cw - reference_cw), (2, level_b - reference_b)):
-            total = np.where(both, difference, 0.0).sum(axis=-1)
-            found[at, ..., x] = np.divide(total, pairs, out=np.zeros_like(total), where=pairs > 0)
-    return found

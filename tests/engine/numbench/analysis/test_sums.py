@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from tallymill.engine import exact_sum
 from tallymill.engine.exact_sum import ExactSums, rounded
+from tallymill.engine.numbench.analysis import units
 from tallymill.engine.numbench.analysis.codes import Codes, Names, coded
 from tallymill.engine.numbench.analysis.estimates import Estimates
+from tallymill.engine.numbench.analysis.grid import Axes, Grid
 from tallymill.engine.numbench.analysis.images import whole_scores
+from tallymill.engine.numbench.analysis.leaves import Leaves
 from tallymill.engine.numbench.analysis.tallies import PromptUses, Tallies
+from tallymill.engine.numbench.factors import LAYOUTS, MODIFIER_GROUPS
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
 
@@ -115,3 +119,67 @@ def test_intervals_are_those_of_numpy(number):
             assert [found.low, found.high] == np.percentile(kept, [2.5, 97.5]).tolist()
         else:
             assert (found.value, found.low, found.high) == (None, None, None)
+
+
+def made_up_grid(seed, systems=2, cores=7):
+    """A grid of random leaves: several counts and some unscored images in most places."""
+    rng = np.random.default_rng(seed)
+    looks = [("clean", None), *(("modified", group) for group in MODIFIER_GROUPS), ("unknown", None)]
+    axes = Axes([f"s{k}" for k in range(systems)], ["single"], [*LAYOUTS, "unknown"], looks, [])
+    size = 400
+    leaves = Leaves(0)
+    leaves.names.add(pa.array([f"core {k}" for k in range(cores)]))
+    leaves.names.settle()
+    leaves.core = rng.integers(0, cores, size)
+    scored = rng.integers(0, 3, size)
+    scores = [rng.integers(0, 1 << 53, size) * (scored > 0) for _ in range(2)]
+    parts = [part for score in scores for part in (score >> 26, score & ((1 << 26) - 1))]
+    leaves.values = [scored, *np.zeros((2, size), np.int64), *parts]
+    place = {name: rng.integers(0, n, size).astype(np.int32) for name, n in (("system", systems), ("layout", 5))}
+    place |= {"look": rng.integers(0, 5, size).astype(np.int32), "composition": np.zeros(size, np.int32)}
+    return Grid(axes, leaves, **place, count=np.full(size, 3, np.int32), stratum=np.zeros(size, np.int32))
+
+
+def paired_by_hand(grid, contrast, system):
+    """The differences of each core that has both sides, as ``Contrast`` says it."""
+    found = []
+    number, cw = (
+        grid.leaves.number(0),
+        sum(part * unit for part, unit in zip(grid.leaves.sums(0), (2**-27, 2**-53), strict=True)),
+    )
+    for core in range(7):
+        held_levels = []
+        for held in range(5):
+            own = (grid.leaves.core == core) & (grid.system == system)
+            own &= (grid.look if contrast.factor == "layout" else grid.layout) == held
+            sides = [own & of[grid.layout, grid.look] for of in (contrast.level, contrast.reference)]
+            if all(number[side].sum() for side in sides):
+                held_levels.append(np.subtract(*(cw[side].sum() / number[side].sum() for side in sides)))
+        if held_levels:
+            found.append(np.mean(held_levels))
+    return found
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 1 << 20])
+def test_paired_differences_by_hand(monkeypatch, at_once):
+    monkeypatch.setattr(units, "_LEAVES", at_once)
+    grid = made_up_grid(at_once)
+    of = units.units_of(grid, by_id=True)
+    number, cw, _ = units.paired_sums(of)
+    block = [units.block_of(of, one) for one in of.blocks()]
+    assert [c.name for c in of.contrasts] == ["grid", "scene", "random", "guided", "modified", *MODIFIER_GROUPS]
+    for system in range(2):
+        for x, contrast in enumerate(of.contrasts):
+            found = paired_by_hand(grid, contrast, system)
+            assert number[system, x] == len(found) > 0
+            np.testing.assert_allclose(cw[system, x], math.fsum(found), rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(sum(b.paired_cw[:, system, x].sum() for b in block), cw[system, x], rtol=1e-13)
+            assert sum(b.paired[:, system, x].sum() for b in block) == len(found)
+
+
+def test_units_of_one_leaf_are_not_paired(monkeypatch):
+    grid = made_up_grid(0, cores=400)
+    grid.leaves.core[:] = np.arange(400)
+    monkeypatch.setattr(units, "differences", lambda *_: pytest.fail("there is nothing to compare"))
+    number, cw, b = units.paired_sums(units.units_of(grid, by_id=False))
+    assert not np.any([number, cw, b])
