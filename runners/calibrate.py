@@ -56,8 +56,10 @@ def calibrate(
             pass
         _require_outside(Path(out), source)
     labels = label_run(source, read_truth(truth))
+    notes = list(labels.notes)
     for other in scored:
-        require_disjoint(labels.images, other if isinstance(other, Run) else Run(other), source)
+        compared = other if isinstance(other, Run) else Run(other)
+        notes += incomparable(require_disjoint(labels.images, compared, source), compared)
     result = CalibrationResult(
         run=str(source.path),
         run_created=source.record["created"],
@@ -70,7 +72,7 @@ def calibrate(
         failed=labels.failed,
         objects=labels.objects,
         without_objects=labels.without_objects,
-        notes=tuple(labels.notes),
+        notes=tuple(notes),
         detectors=_fits(source, labels),
         images=labels.images,
     )
@@ -124,6 +126,8 @@ def _refused(source: Run, detector: str, tau: float, positives: int, identifiabl
 def require_disjoint(images: dict[str, str], scored: Run, calibration: Run | None = None) -> int:
     """Refuse calibration ``images`` (item by ``image_hash``) of which one is also an image of the RUN ``scored``.
 
+    A RUN that is not complete is a ``RunError`` too: what is not there yet cannot be compared.
+
     Gives the number of images of ``scored`` that could not be compared, having no hash (they were never read).
     """
     hashes = pa.array(sorted(images), pa.string())
@@ -131,10 +135,15 @@ def require_disjoint(images: dict[str, str], scored: Run, calibration: Run | Non
     unknown = 0
     for shard in scored.shards:
         table = scored.scores_of_shard(shard, ["item_id", "image_hash"])
-        if table is not None:
-            unknown += table["image_hash"].null_count
-            same = table.filter(pc.is_in(table["image_hash"], hashes))
-            shared += zip(same["item_id"].to_pylist(), same["image_hash"].to_pylist(), strict=True)
+        if table is None:
+            raise RunError(
+                f"{scored.path} is not complete: {shard.part} has no whole scores, so its images cannot be compared "
+                "with those of the calibration",
+                hint="complete it first: run its sweep again, which continues where it stopped",
+            )
+        unknown += table["image_hash"].null_count
+        same = table.filter(pc.is_in(table["image_hash"], hashes))
+        shared += zip(same["item_id"].to_pylist(), same["image_hash"].to_pylist(), strict=True)
     if shared:
         pairs = [f"{item!r} is calibration item {images[d]!r} (image_hash {d})" for item, d in sorted(shared)]
         number = counted(len(shared), "image")
@@ -144,6 +153,17 @@ def require_disjoint(images: dict[str, str], scored: Run, calibration: Run | Non
             hint="temperatures must be fitted on other images than those that are scored",
         )
     return unknown
+
+
+def incomparable(number: int, scored: Run) -> list[str]:
+    """A note, where images of ``scored`` have no hash: whether they are among the calibration's cannot be told."""
+    if not number:
+        return []
+    verb = "has" if number == 1 else "have"
+    return [
+        f"{counted(number, 'image')} of {scored.path} {verb} no hash, for the file was never read: whether a "
+        "calibration image is among them is not known."
+    ]
 
 
 def _first(lines: Sequence[str]) -> str:

@@ -95,7 +95,7 @@ class _Work:
         self._images: dict[str, str] = {}
         self._unasked: Counter[str] = Counter()
         self._beyond: list[int] = []
-        self._failed = self._objects = self._bare_items = self._bare_targets = 0
+        self._unhashed = self._failed = self._objects = self._bare_items = self._bare_targets = 0
         self.faults = Faults(truth.file)
         self.met = np.zeros(len(truth.items), np.bool_)
         self.items = 0
@@ -114,7 +114,9 @@ class _Work:
         self.items += len(items)
         self.some_item = self.some_item or items[0]
         for item, digest in zip(items, scores["image_hash"].to_pylist(), strict=True):
-            if digest is not None:
+            if digest is None:
+                self._unhashed += 1
+            else:
                 self._images.setdefault(digest, item)
         asked = self._asked(items, scores, _sizes(list(tables.values())))
         self._objects += len(asked.at)
@@ -212,6 +214,12 @@ class _Work:
 
     def _notes(self) -> list[str]:
         truth, notes = self._truth, []
+        if self._unhashed:
+            verb = "has" if self._unhashed == 1 else "have"
+            notes.append(
+                f"{counted(self._unhashed, 'image')} of this RUN {verb} no hash, for the file was never read: "
+                "whether one of them is scored elsewhere is not known."
+            )
         if self._bare_targets:
             bare = counted(self._bare_items, "image")
             targets = counted(self._bare_targets, "requested target")

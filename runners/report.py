@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.page import Page, RunRecord, render, require_templates
 from tallymill.errors import UsageError
 from tallymill.runners.analyse import RESAMPLES, analyse, opened, system_names
-from tallymill.runners.calibrate import require_disjoint
+from tallymill.runners.calibrate import incomparable, require_disjoint
 from tallymill.runners.calibration_files import load_calibration
 from tallymill.runners.files import appearing
 from tallymill.runners.gallery import choose
@@ -107,13 +107,12 @@ def report(
     html = render(page).encode()
     with appearing(target) as path:
         path.write_bytes(html)
-    return _told(target, len(html), analysis, gallery)
+    return _told(target, len(html), analysis, gallery, () if fit is None else fit.notes)
 
 
 def _disjoint(fit: CalibrationResult, runs: Sequence[Run]) -> CalibrationResult:
-    for run in runs:
-        require_disjoint(fit.images, run)
-    return fit
+    notes = [note for run in runs for note in incomparable(require_disjoint(fit.images, run), run)]
+    return replace(fit, notes=(*fit.notes, *notes))
 
 
 def _require_packages() -> None:
@@ -195,7 +194,7 @@ def _texts(path: Path) -> TextOf:
     return text_of
 
 
-def _told(out: Path, size: int, analysis: Analysis, gallery: Gallery) -> Report:
+def _told(out: Path, size: int, analysis: Analysis, gallery: Gallery, of_fit: Sequence[str]) -> Report:
     rows = analysis.systems
     return Report(
         out=str(out),
@@ -207,5 +206,5 @@ def _told(out: Path, size: int, analysis: Analysis, gallery: Gallery) -> Report:
         uncovered=sum(row.uncovered for row in rows),
         images=len(gallery.cards),
         images_gone=sum(card.thumbnail is None for card in gallery.cards),
-        notes=list(analysis.notes),
+        notes=[*analysis.notes, *of_fit],
     )

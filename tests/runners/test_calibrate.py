@@ -241,8 +241,20 @@ def test_images_in_common_are_refused_by_name(images: Path, tmp_path: Path) -> N
         calibrate(images / "one", images / "truth.jsonl", scored=[images / "one"])
 
 
-def test_images_without_a_hash_cannot_be_compared(run: Run) -> None:
+def test_images_without_a_hash_cannot_be_compared_and_are_told(run: Run, images: Path, tmp_path: Path) -> None:
     assert require_disjoint({"h": "x"}, run) == ITEMS
+    result = calibrate(images / "one", images / "truth.jsonl", scored=[run])
+    assert sum(f"{ITEMS} images of {run.path} have no hash" in note for note in result.notes) == 1
+    own = calibrate(run, write(tmp_path / "truth.jsonl", objects(run)))
+    assert sum(f"{ITEMS} images of this RUN have no hash" in note for note in own.notes) == 1
+
+
+def test_a_scored_run_that_lacks_parts_cannot_be_compared(images: Path, tmp_path: Path) -> None:
+    shutil.copytree(images / "two", tmp_path / "two")
+    next((tmp_path / "two" / "scores").rglob("*.parquet")).unlink()
+    with pytest.raises(RunError, match=r"two is not complete: .* has no whole scores") as caught:
+        calibrate(images / "one", images / "truth.jsonl", scored=[tmp_path / "two"])
+    assert "run its sweep again" in (caught.value.hint or "")
 
 
 def test_files_are_written_and_read_back(run: Run, tmp_path: Path) -> None:

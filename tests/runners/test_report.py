@@ -84,7 +84,7 @@ def test_images_of_three_categories_are_in_every_figure(tmp_path, image_ensemble
     rows = []
     for k in range(6):
         Image.new("RGB", (40, 30 + k), (40 * k, 90, 200)).save(tmp_path / f"{k}.png")
-        targets = dict.fromkeys(("cat", "dog", "bird")[:max(fewest, 1 + k % 3)], k + 1)
+        targets = dict.fromkeys(("cat", "dog", "bird")[: max(fewest, 1 + k % 3)], k + 1)
         rows.append({"item_id": f"item-{k}", "image": f"{k}.png", "targets": targets})
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     ensemble = image_ensemble_file(tmp_path / "e.toml", "one")
@@ -159,6 +159,21 @@ def test_a_calibration_on_other_images_is_shown(swept, tmp_path):
     html = (tmp_path / "r.html").read_text("utf-8")
     assert ">Reliability of confidences</title>" in html
     assert "Temperatures as they are and as fitted" in html
+
+
+def test_images_that_a_calibration_could_not_be_compared_with_are_told(swept, tmp_path, ensemble_file):
+    rows = [{"image": f"{k}.png", "targets": {"cat": 1 + k}} for k in range(3)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sweep(tmp_path / "m.jsonl", tmp_path / "run", ensemble=ensemble_file(tmp_path / "e.toml", "one"), workers=1)
+    box = {"item_id": "item-0", "category": "cat", "box": [1, 1, 20, 20]}
+    (tmp_path / "truth.jsonl").write_text(json.dumps(box) + "\n")
+    tallymill.calibrate(swept / "run", tmp_path / "truth.jsonl", tmp_path / "fit")
+    result = tallymill.report(
+        tmp_path / "run", tmp_path / "r.html", calibration=tmp_path / "fit", resamples=0, workers=1
+    )
+    note = f"3 images of {tmp_path / 'run'} have no hash"
+    assert any(note in told for told in result.notes)
+    assert note in (tmp_path / "r.html").read_text("utf-8")
 
 
 def test_annotations_are_compared(swept, tmp_path):
