@@ -20,6 +20,7 @@ from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.gallery_view import colour, dash, filters, shown_cards
+from tallymill.engine.report.tables import shown_sensitivity
 from tallymill.errors import MissingExtraError
 
 # Rows of one table; the files of an analysis have them all.
@@ -100,6 +101,7 @@ def render(page: Page) -> str:
         notes=page.analysis.notes,
         headline=headline(page.analysis),
         empty_ranges=_empty_ranges(page.analysis),
+        sensitivity=shown_sensitivity(page.analysis),
         singles=_singles(page.analysis),
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),

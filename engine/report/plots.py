@@ -23,6 +23,7 @@ from tallymill.engine.report.canvas import (
     shade_stress,
     shortened,
 )
+from tallymill.engine.report.tables import shown_sensitivity
 
 FAMILIES = (
     ("none", SERIES[2], "no error"),
@@ -89,7 +90,7 @@ def appearance_figure(analysis: Analysis) -> Any | None:
 @drawn
 def sensitivity_figure(analysis: Analysis) -> Any | None:
     """(best - worst) / best and best - worst by factor: each system's, and the mean over systems with its interval."""
-    rows = [row for row in analysis.sensitivity if row.relative.value is not None]
+    rows = [row for row in shown_sensitivity(analysis) if row.relative.value is not None]
     if not rows:
         return None
     factors = [*dict.fromkeys(row.factor for row in rows)]
@@ -103,10 +104,8 @@ def sensitivity_figure(analysis: Analysis) -> Any | None:
         axes[0], ("relative", "absolute"), ("(best − worst) / best", "best − worst"), strict=True
     ):
         for row in rows:
-            if len(systems) == 1 and row.system == ALL:
-                continue
             at = factors.index(row.factor)
-            if row.system == ALL:
+            if row.system == ALL and len(systems) > 1:
                 _interval(ax, getattr(row, name), at - 0.12, INK, "D", size=6)
             elif row.system in systems:
                 step = 0.3 * (systems.index(row.system) + 1) / len(systems) if len(systems) > 1 else 0.0

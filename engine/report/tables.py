@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Estimate
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Estimate, Sensitivity
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
 
 STRESS_MARK = "‡"
@@ -94,6 +94,17 @@ def detectors_table(analysis: Analysis) -> Table:
     return Table("cw-NPS of single detectors", ["system", "ensemble", *names], rows)
 
 
+def shown_sensitivity(analysis: Analysis) -> list[Sensitivity]:
+    """The rows for a reader: of a single system without the mean over all systems, which says the same again."""
+    if len(analysis.systems) > 1:
+        return analysis.sensitivity
+    first: dict[str, Sensitivity] = {}
+    for row in analysis.sensitivity:
+        if any(row.system == one.system for one in analysis.systems):
+            first.setdefault(row.factor, row)  # the mean comes last, should the system too be called "all"
+    return [*first.values()]
+
+
 def sensitivity_table(analysis: Analysis) -> Table:
     """(best - worst) / best by factor."""
     columns = ["system", "factor", "relative", "absolute", "cells", "best is 0", "one level"]
@@ -105,7 +116,7 @@ def sensitivity_table(analysis: Analysis) -> Table:
             estimate(row.absolute),
             *(f"{n:,}" for n in (row.cells, row.cells_best_zero, row.cells_one_level)),
         ]
-        for row in analysis.sensitivity
+        for row in shown_sensitivity(analysis)
     ]
     return Table("Sensitivity to the factors: (best - worst) / best of cw-NPS", columns, rows, text=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import re
 from html.parser import HTMLParser
@@ -10,6 +11,8 @@ from html.parser import HTMLParser
 import pytest
 
 from tallymill.engine.numbench.analysis import results as r
+from tallymill.engine.report import page as page_module
+from tallymill.engine.report import tables
 from tallymill.engine.report.gallery import Asked, Gallery, box_paths, outline
 from tallymill.engine.report.page import CONTENTS, headline, render
 
@@ -231,7 +234,50 @@ def test_agreement_is_shown_and_what_is_missing_has_its_reason(analysis_of, page
 def test_long_tables_say_what_they_leave_out(analysis_of, page_of):
     points = analysis_of().curve * 10
     html = render(page_of(analysis=analysis_of(curve=points)))
-    assert f"{len(points) - 500:,} more points" in html
+    assert f"{len(points) - 500:,} more rows" in html
+
+
+def test_every_table_that_is_cut_says_so(analysis_of, page_of, report_example, monkeypatch):
+    """With a limit below what there is, each table of the page with rows of the analysis tells what it lacks."""
+    monkeypatch.setattr(page_module, "MOST_ROWS", 11)
+    found = analysis_of(tuple("abcdef"), agreement=report_example.make_agreement())
+    failures = [r.Failure("a", f"reason {k}", 1, "item") for k in range(13)]
+    uncovered = [r.Uncovered("a", f"gryphon {k}", 1) for k in range(12)]
+    rows = [found.agreement.rows[0]] * 14
+    agreement = dataclasses.replace(found.agreement, rows=rows)
+    html = render(
+        page_of(analysis=dataclasses.replace(found, failures=failures, uncovered=uncovered, agreement=agreement))
+    )
+    cut = re.findall(
+        r'<caption><span>([^<]*)</span>(?:(?!<caption>).)*?class="muted cut">([\d,]+) more rows?:', html, re.S
+    )
+    more = {name: int(number.replace(",", "")) for name, number in cut}
+    assert len(more) == 13
+    assert (more["Further reasons"], more["Categories without a detector"]) == (2, 1)
+    assert more["Agreement by count range"] == 3
+    assert more["Sensitivity of cw-NPS"] == len(found.sensitivity) - 11
+
+
+def test_one_system_has_no_mean_of_all_systems(analysis_of, page_of):
+    for systems, shown in ((("alpha",), False), (("alpha", "beta"), True)):
+        analysis = analysis_of(systems)
+        assert ("mean of all systems" in render(page_of(analysis=analysis))) == shown
+        assert ("all" in {row[0] for row in tables.sensitivity_table(analysis).rows}) == shown
+        assert "sensitivity" in tables.csv_tables(analysis)
+        assert "\nall,count_range" in tables.csv_tables(analysis)["sensitivity"]
+
+
+def test_the_only_system_may_be_called_all(analysis_of):
+    analysis = analysis_of(("all",))
+    assert [row.factor for row in tables.shown_sensitivity(analysis)] == ["count_range", "layout"]
+
+
+def test_values_that_do_not_exist_are_dashes_and_nothing_else(analysis_of, page_of):
+    none = r.Estimate(None, None, None, 2000)
+    found = analysis_of()
+    html = render(page_of(analysis=dataclasses.replace(found, losses=[r.Loss("alpha", "all", none, none)])))
+    assert "2,000 null" not in html
+    assert "null" not in tables.estimate(none)
 
 
 def test_an_image_that_is_gone_has_a_card_that_says_so(page_of, card_of):
