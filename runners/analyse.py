@@ -20,11 +20,12 @@ from tallymill.runners.analyse_shard import KnownPrompts, ShardReader
 from tallymill.runners.analysis_files import require_folder, write_analysis
 from tallymill.runners.annotations import read_annotations
 from tallymill.runners.local import require_workers
+from tallymill.runners.outputs import require_outside
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
 from tallymill.runners.words import counted
 
-RESAMPLES = 2_000
+RESAMPLES, MOST_RESAMPLES = 2_000, 1_000_000
 
 
 def analyse(
@@ -54,9 +55,14 @@ def analyse(
     for name, value in (("resamples", resamples), ("seed", seed)):
         if value < 0:
             raise UsageError(f"{name} {value}: must be 0 or more")
+    if resamples > MOST_RESAMPLES:
+        raise UsageError(f"resamples {resamples}: must be {MOST_RESAMPLES:,} or fewer")
     if kappa_width < 1:
         raise UsageError(f"kappa_width {kappa_width}: must be 1 or more")
     counts = None if annotations is None else read_annotations(annotations)
+    if out is not None:
+        for run in sources:
+            require_outside(Path(out), run)
     folder = None if out is None else require_folder(Path(out))
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))

@@ -8,7 +8,7 @@ from pathlib import Path
 from tallymill.engine.numbench.analysis.results import Analysis
 from tallymill.engine.report.tables import as_json, csv_tables, from_json, markdown
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing, write_json
+from tallymill.runners.files import appearing, encoded, write_json
 
 NAME = "analysis.json"
 
@@ -29,7 +29,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
     texts = {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {"analysis.md": markdown(analysis)}
     for name, text in texts.items():
         with appearing(folder / name) as path:
-            path.write_text(text, "utf-8", newline="")
+            path.write_bytes(encoded(text))
     if analysis.agreement is None:
         (folder / "agreement.csv").unlink(missing_ok=True)  # of an earlier analysis
     write_json(folder / NAME, as_json(analysis))

@@ -24,6 +24,7 @@ from tallymill.engine.report.canvas import drawing
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.calibration_files import write_calibration
 from tallymill.runners.labels import Labelled, Labels, label_run
+from tallymill.runners.outputs import require_outside
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import ensemble_of, plan_of
 from tallymill.runners.words import counted
@@ -54,7 +55,7 @@ def calibrate(
     if out is not None:
         with drawing():  # its absence is told before any work is done
             pass
-        _require_outside(Path(out), source)
+        _require_folder(Path(out), source)
     labels = label_run(source, read_truth(truth))
     notes = list(labels.notes)
     for other in scored:
@@ -171,10 +172,7 @@ def _first(lines: Sequence[str]) -> str:
     return "\n  ".join([*lines[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _require_outside(out: Path, source: Run) -> None:
-    place = out.resolve()
-    for folder in {source.path.resolve(), source.proposals_folder.parent.resolve()}:
-        if folder == place or folder in place.parents:
-            raise UsageError(f"--out {out} lies in the RUN {folder}", hint="choose a folder outside it")
+def _require_folder(out: Path, source: Run) -> None:
+    require_outside(out, source)
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; it names a folder")

@@ -17,6 +17,7 @@ from tallymill.errors import UsageError
 from tallymill.runners import console
 from tallymill.runners.files import appearing
 from tallymill.runners.local import require_workers
+from tallymill.runners.outputs import require_file
 
 # The model has no limit; a table and a plot of more are of no use.
 MAX_COUNT, MAX_CAPACITY, MAX_TRIALS = 1_000, 1_000_000, 10_000_000
@@ -59,6 +60,8 @@ def collision(
     target = None if out is None else Path(out)
     if target is not None and target.suffix.lower() not in FORMS:
         raise UsageError(f"--out {target}: a plot is written as one of {', '.join(FORMS)}")
+    if target is not None:
+        require_file(target)
     lambdas = dict.fromkeys(coordination)
     curves = [model_curve(counts, capacity, each, trials=trials, seed=seed, threads=threads) for each in lambdas]
     if target is not None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tallymill.errors import UsageError
+
 
 @contextmanager
 def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
@@ -19,6 +21,8 @@ def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
     Without ``sync_folder`` the name may be lost in a power failure, the content under the name never. A file system
     with a journal keeps renames in order, so of several files only the last one needs its folder synced.
     """
+    if path.exists() and not path.is_file():  # a rename would put a plain file in the place of a device
+        raise UsageError(f"{path} is no regular file", hint="name a file to write")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
@@ -47,7 +51,7 @@ def made_for(path: Path) -> Iterator[None]:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that appears whole or not at all."""
     with appearing(path) as temporary:
-        temporary.write_text(_document(value), "utf-8")
+        temporary.write_bytes(encoded(_document(value)))
 
 
 def without_nan(value: Any) -> Any:
@@ -59,12 +63,17 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
+def encoded(text: str) -> bytes:
+    """UTF-8; bytes of a file's name that are none stand as ``\\udcff``, which in JSON is what they are in Python."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def create_json(path: Path, value: Any) -> bool:
     """The same where there is no such file yet; False, and nothing written, when another process was first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
-        temporary.write_text(_document(value), "utf-8")
+        temporary.write_bytes(encoded(_document(value)))
         _sync(temporary)
         _name_first(temporary, path)
         _sync(path.parent)

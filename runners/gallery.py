@@ -226,7 +226,7 @@ def _keys(rows: pa.Table, run: int, cells: dict[Cell, int]) -> NDArray[np.int64]
 
 def _hashes(names: pa.ChunkedArray, seed: int) -> NDArray[np.uint64]:
     """A number that follows from an item's name and the seed alone."""
-    mixed = hash64(names.combine_chunks()) ^ (np.uint64(seed % (1 << 64)) * _SPREAD)
+    mixed = hash64(names.combine_chunks()) ^ np.uint64(seed * int(_SPREAD) % (1 << 64))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * _SPREAD
     result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(29))
     return result

@@ -62,12 +62,14 @@ def _cards_of(run: Run, chosen: Sequence[Chosen], text_of: TextOf) -> dict[Chose
             shard = run.shards[index]
             own = [c for c in chosen if c.row // size == index]
             scores = read_part(run.path / "scores" / shard.part)
-            found = {name: run.proposals_of_shard(name, shard) for name in run.detectors}
+            # Without proposals, which the analysis tells, images are shown without boxes.
+            names = run.detectors if run.proposals_folder.is_dir() else []
+            found = {name: run.proposals_of_shard(name, shard) for name in names}
             for c in own:
                 row = scores.slice(c.row - shard.start, 1).to_pylist()[0]
                 layers = [
                     _layer(name, table.slice(c.row - shard.start, 1), row, plan, tau)
-                    for (name, table), tau in zip(found.items(), plan.taus, strict=True)
+                    for (name, table), tau in zip(found.items(), plan.taus, strict=bool(found))
                     if table is not None
                 ]
                 card = _card(c, row, layers, text_of)

@@ -18,6 +18,7 @@ from tallymill.engine.numbench.prompts.subset import choose_subset
 from tallymill.engine.numbench.vocabulary.categories import load_vocabulary
 from tallymill.errors import ManifestError, UsageError
 from tallymill.runners.files import appearing
+from tallymill.runners.outputs import require_file
 
 _ROW_GROUP = 1 << 16
 
@@ -44,7 +45,7 @@ def subset_prompts(
     written to the Parquet file ``out`` where it is given. A source from which this cannot be chosen is a
     ``ManifestError``.
     """
-    path = _require_parquet(out)
+    path = _require_parquet(out, None if isinstance(source, pa.Table) else source)
     name, table, facts = _read(build_prompts(seed=seed) if source is None else source)
     chosen = choose_subset(with_facts(table, facts), _vocabulary()[0], seed, file=name)
     chosen = with_facts(chosen, {**facts_of(chosen.schema), "tallymill": tallymill.__version__})
@@ -67,15 +68,13 @@ def _vocabulary() -> tuple[list[str], list[str]]:
     return [category.name for category in categories], [category.plural for category in categories]
 
 
-def _require_parquet(out: str | Path | None) -> Path | None:
+def _require_parquet(out: str | Path | None, source: str | Path | None = None) -> Path | None:
     if out is None:
         return None
     path = Path(out)
     if path.suffix.lower() != ".parquet":
         raise UsageError(f"{out}: prompts are written as Parquet", hint="name the file something.parquet")
-    if path.is_dir():
-        raise UsageError(f"{out} is a folder", hint="name a file in it")
-    return path
+    return require_file(path, source)
 
 
 def _write(table: pa.Table, path: Path | None) -> None:

@@ -22,10 +22,11 @@ from tallymill.errors import UsageError
 from tallymill.runners.analyse import RESAMPLES, analyse, opened, system_names
 from tallymill.runners.calibrate import incomparable, require_disjoint
 from tallymill.runners.calibration_files import load_calibration
-from tallymill.runners.files import appearing
+from tallymill.runners.files import appearing, encoded
 from tallymill.runners.gallery import choose
 from tallymill.runners.gallery_images import TextOf, make_cards
 from tallymill.runners.local import require_workers
+from tallymill.runners.outputs import require_file, require_outside
 from tallymill.runners.run import Run
 
 # Images of one group and system where nobody says how many, and the most of all together before fewer are taken.
@@ -79,10 +80,12 @@ def report(
     told in the gallery.
     """
     _require_packages()
-    target = _require_file(Path(out))
+    target = require_file(Path(out), annotations, prompts, calibration)
     if images is not None and images < 0:
         raise UsageError(f"images {images}: must be 0 or more")
     sources = opened(runs)
+    for source in sources:
+        require_outside(target, source)
     fit = None if calibration is None else _disjoint(load_calibration(calibration), sources)
     analysis = analyse(
         sources,
@@ -104,7 +107,7 @@ def report(
         figures={**figures_of(analysis), **({} if fit is None else {"reliability": reliability_of(fit)})},
         calibration=fit,
     )
-    html = render(page).encode()
+    html = encoded(render(page))
     with appearing(target) as path:
         path.write_bytes(html)
     return _told(target, len(html), analysis, gallery, () if fit is None else fit.notes)
@@ -120,12 +123,6 @@ def _require_packages() -> None:
     require_templates()
     with drawing():
         pass
-
-
-def _require_file(out: Path) -> Path:
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder; it names the file to write")
-    return out
 
 
 def _title(analysis: Analysis) -> str:

@@ -5,6 +5,7 @@ Exit codes: 0 done; 3 done, but some items failed; 2 wrong use; 1 anything else.
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,9 @@ from tallymill.runners import console
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal without UTF-8 cannot show is written as \u2021
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(argv))
 
 

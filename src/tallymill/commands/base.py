@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -44,7 +45,8 @@ Device = Annotated[str, Parameter(help="auto or cpu.")]
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, and nothing else."""
-    console.show_line(json.dumps(value, indent=2, ensure_ascii=False))
+    plain = sys.stdout is not None and not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    console.show_line(json.dumps(value, indent=2, ensure_ascii=plain))
 
 
 def code_of(summary: Summary) -> int:

@@ -1,0 +1,74 @@
+"""Where results may be written, and that nothing which is read or is no plain file is replaced."""
+
+import json
+import os
+
+import pytest
+
+import tallymill
+from tallymill.errors import UsageError
+from tallymill.runners.files import appearing, write_json
+from tallymill.runners.gallery import _hashes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, manifest_file, ensemble_file):
+    folder = tmp_path_factory.mktemp("outputs")
+    ensemble = ensemble_file(folder / "e.toml", "one", "two")
+    tallymill.sweep(manifest_file(folder / "m.jsonl", 12), folder / "RUN", ensemble=ensemble, workers=0)
+    return folder / "RUN"
+
+
+def test_nothing_is_written_into_a_run(run):
+    before = (run / "run.json").read_bytes()
+    for call in (
+        lambda: tallymill.report(run, run / "run.json", resamples=0),
+        lambda: tallymill.analyse(run, run / "tables", resamples=0),
+        lambda: tallymill.dump(run, run / "boxes.parquet"),
+    ):
+        with pytest.raises(UsageError, match=r"lies (in|inside) the RUN"):
+            call()
+    assert (run / "run.json").read_bytes() == before
+    assert not (run / "tables").exists()
+
+
+def test_inputs_devices_and_folders_are_not_replaced(run, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("{}\n")
+    with pytest.raises(UsageError, match="is the file that is read"):
+        tallymill.report(run, file, prompts=file)
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "folder.png").mkdir()
+    for name in ("pipe.png", "folder.png"):
+        with pytest.raises(UsageError, match=r"no regular file|is a folder"):
+            tallymill.collision(10, counts=[1], trials=0, out=tmp_path / name)
+    with pytest.raises(UsageError, match="no regular file"), appearing(tmp_path / "pipe.png"):
+        pass
+    assert file.read_text() == "{}\n"
+
+
+def test_names_that_are_no_utf8_and_titles(run, tmp_path):
+    write_json(tmp_path / "x.json", {"file": "a\udcff"})
+    assert b'"a\\udcff"' in (tmp_path / "x.json").read_bytes()
+    tallymill.report(run, tmp_path / "r.html", resamples=0, title="a\udcff", images=0)
+    assert b"a\\udcff" in (tmp_path / "r.html").read_bytes()
+
+
+def test_a_report_without_proposals_and_of_foreign_compositions(run, tmp_path, ensemble_file):
+    (run / "proposals").rename(tmp_path / "away")
+    told = tallymill.report(run, tmp_path / "r.html", resamples=0)
+    (tmp_path / "away").rename(run / "proposals")
+    assert told.images == 12
+    rows = [{"image": f"{k}.jpg", "targets": {"cat": 3}, "composition": "crowd"} for k in range(4)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ensemble = ensemble_file(tmp_path / "e.toml", "one")
+    tallymill.sweep(tmp_path / "m.jsonl", tmp_path / "RUN", ensemble=ensemble, workers=0)
+    assert tallymill.report(tmp_path / "RUN", tmp_path / "c.html", resamples=5).scored == 4
+
+
+def test_seeds_and_resamples_that_are_huge(run):
+    import pyarrow as pa
+
+    assert len(_hashes(pa.chunked_array([["a", "b"]]), 1 << 80 | 12345)) == 2
+    with pytest.raises(UsageError, match="1,000,000 or fewer"):
+        tallymill.analyse(run, resamples=1_000_001)
