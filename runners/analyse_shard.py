@@ -19,6 +19,7 @@ from tallymill.engine.numbench.analysis.counting import counted_of
 from tallymill.engine.numbench.analysis.gather import Looked, Shares
 from tallymill.engine.numbench.analysis.images import FACTORS, IDS, Factors, Images, images_of, whole_scores
 from tallymill.engine.numbench.analysis.leaves import part_of, target_scores
+from tallymill.engine.numbench.analysis.tallies import Met
 from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, RangeBy
 from tallymill.engine.numbench.scores import ScorePlan, count_targets, scores_of
 from tallymill.engine.proposals import ERROR, CountedBoxes
@@ -34,6 +35,7 @@ _TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "ha
 _SCORES = ["system", "status", "cw_nps", "b_nps", *_TARGETS]
 _SHOWN = 3
 _BROUGHT = ("core_id", *FACTORS)
+_NOTHING = Met.of(np.zeros(0, np.int64), pa.array([], pa.string()), None)
 _TEXTS = ("core_id", "prompt_id", "system", "status", *FACTORS)
 
 
@@ -314,25 +316,24 @@ def _looked(proposals: pa.Table, boxes: CountedBoxes, system: NDArray[np.int64],
     )
 
 
-def _failures(table: pa.Table, images: Images) -> list[tuple[int, str, str]]:
-    """(system, reason, item) of the images that failed."""
+def _failures(table: pa.Table, images: Images) -> Met:
+    """The error texts of the images that failed, each with the least item id."""
     of = images.status == 1
     if not of.any():
-        return []
-    failed = table.select(["error", "item_id"]).filter(pa.array(of))
-    reasons = [reason or "" for reason in failed["error"].to_pylist()]
-    return list(zip(images.system[of].tolist(), reasons, failed["item_id"].to_pylist(), strict=True))
+        return _NOTHING
+    failed = table.select(["error", "item_id"]).filter(pa.array(of)).combine_chunks()
+    texts, items = (failed[name].cast(pa.string()).combine_chunks() for name in ("error", "item_id"))
+    return Met.of(images.system[of], texts.fill_null(""), items)
 
 
-def _uncovered(table: pa.Table, images: Images) -> list[tuple[int, str, str]]:
-    """(system, category, item) of the targets that no detector covers, of images without another fault."""
+def _uncovered(table: pa.Table, images: Images) -> Met:
+    """The categories of the targets that no detector covers, of images without another fault."""
     of = images.status == 2
     if not of.any():
-        return []
-    rows = table.select(["category", "covering", "item_id"]).filter(pa.array(of)).to_pylist()
-    return [
-        (system, category or "", row["item_id"])
-        for system, row in zip(images.system[of].tolist(), rows, strict=True)
-        for category, covering in zip(row["category"], row["covering"], strict=True)
-        if not covering
-    ]
+        return _NOTHING
+    # The rows first: a shard that has none of them may lack the lists.
+    rows = table.select(["category", "covering"]).filter(pa.array(of)).combine_chunks()
+    categories, covering = (rows[name].combine_chunks() for name in ("category", "covering"))
+    system = np.repeat(images.system[of], np.asarray(covering.value_lengths(), np.int64))
+    bare = np.asarray(covering.flatten().fill_null(0)) == 0
+    return Met.of(system[bare], categories.flatten().fill_null("").filter(pa.array(bare)), None)

@@ -197,7 +197,8 @@ class _Reader:
             return
         tables = [self._texts(name, shard, ["item_id", "error"]) for name in self._names]
         texts = pc.coalesce(*(table["error"].combine_chunks() for table in tables))
-        self.reasons.add(tables[0]["item_id"].filter(pa.array(scored.error)), texts.filter(pa.array(scored.error)))
+        failed = pa.array(scored.error)
+        self.reasons.add(tables[0]["item_id"].combine_chunks().filter(failed), texts.filter(failed).fill_null(""))
 
     def _texts(self, name: str, shard: Shard, columns: list[str]) -> pa.Table:
         path = self._source.proposals_folder / name / shard.part

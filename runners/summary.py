@@ -9,9 +9,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallymill.engine.numbench.analysis.tallies import Met, Tallies
 from tallymill.engine.numbench.scores import UNCOVERED
 from tallymill.runners.files import write_json
 from tallymill.runners.parts import read_counts, read_part
@@ -19,7 +21,7 @@ from tallymill.runners.plan import Shard, shards_of
 from tallymill.runners.run_folder import RunFolder, stamps_of
 from tallymill.runners.sink import ShardSummary, Stamps
 
-MAX_REASONS, MAX_DIFFERENT = 50, 10_000
+MAX_REASONS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class Summary:
     """A finished (or partly finished) RUN in numbers; written to ``summary.json``.
 
     ``cw_nps`` and ``b_nps`` are means over the scored images, None when there are none. ``reasons`` counts error texts,
-    the commonest first, each with the first item that it struck; ``unknown`` the categories that no detector covers.
-    ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers. ``prompts`` has the prompts ``file``
-    that the RUN was made with, how many prompts it has (``rows``), and how many of them an image refers to (``used``).
+    the commonest first, each with the first item that it struck; ``unknown`` the categories that no detector
+    covers. ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers. ``prompts`` is
+    ``manifest.prompts`` of ``run.json``: of the prompts file that the RUN was made with, ``rows``, ``used`` and more.
     """
 
     run: str
@@ -113,32 +115,28 @@ class Reasons:
     """Error texts, each with how often it struck and the first item."""
 
     def __init__(self) -> None:
-        self._found: Counter[str] = Counter()
-        self._first: dict[str, str] = {}
+        self._found = Tallies("other reasons", MAX_REASONS, least=False)
 
     def add(self, items: pa.Array, texts: pa.Array) -> None:
-        """Count the texts of some items, in the order of the manifest. Of very many different ones some are left."""
-        for item, reason in zip(items.to_pylist(), texts.to_pylist(), strict=True):
-            if reason in self._first or len(self._first) < MAX_DIFFERENT:
-                self._first.setdefault(reason, item)
-                self._found[reason] += 1
+        """Count the texts of some items, in the order of the manifest."""
+        self._found.add(Met.of(np.zeros(len(items), np.int64), texts, items, least=False))
 
     def commonest(self) -> list[tuple[str, int, str]]:
         """The texts that struck most items."""
-        return [(reason, count, self._first[reason]) for reason, count in commonest(self._found)]
+        return [(reason, tally.images, tally.first) for reason, tally in self._found.of(0)[:MAX_REASONS]]
 
 
 def commonest(found: Counter[str]) -> list[tuple[str, int]]:
-    """As much of a count as a summary tells."""
-    return found.most_common(MAX_REASONS)
+    """As much of a count as a summary tells, the commonest first, then by name."""
+    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_REASONS]
 
 
 def _reasons(run: RunFolder, shards: list[Shard]) -> list[tuple[str, int, str]]:
     reasons = Reasons()
     for shard in shards:
         table = read_part(run.path / "scores" / shard.part, ["item_id", "error"])
-        failed = table.filter(pc.is_valid(table["error"]))
-        reasons.add(failed["item_id"], failed["error"])
+        failed = table.filter(pc.is_valid(table["error"])).combine_chunks()
+        reasons.add(failed["item_id"].combine_chunks(), failed["error"].combine_chunks())
     return reasons.commonest()
 
 

@@ -393,6 +393,11 @@ def test_uncovered_images_and_sizes(tmp_path, image_folder, image_ensemble_file)
     assert "RUN: 3 of 6 images have no score (1 failed, 2 uncovered) and are in no mean." in analysis.notes
     assert "RUN: 5 images are not 1024 x 1024." in analysis.notes
     assert cell(analysis, "double", "51-75").uncovered == 1
+    assert [(failure.items, failure.first_item) for failure in analysis.failures] == [(1, "5.png")]
+    # Of several shards that are read together only some have any.
+    tallymill.sweep(images, tmp_path / "SHARDS" / "RUN", ensemble=ensemble, workers=0, shard_items=1)
+    again = tallymill.analyse(tmp_path / "SHARDS" / "RUN", resamples=0)
+    assert (again.uncovered, again.failures) == (analysis.uncovered, analysis.failures)
 
 
 def test_proposals_that_are_not_there(tmp_path):

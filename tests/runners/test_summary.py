@@ -82,11 +82,19 @@ def test_a_run_without_a_finished_shard(tmp_path):
         run.proposals("x")
 
 
-def test_of_too_many_reasons_the_first_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_DIFFERENT", 3)
-    summary = tallymill.sweep(table(12, lambda k: 101 + k % 6), tmp_path / "RUN", ensemble="synthetic", workers=0)
-    assert summary.reasons == [(f"targets: requested count {101 + k} outside 1..100", 2, f"i{k}") for k in range(3)]
-    assert summary.error == 12
+def test_of_too_many_reasons_the_commonest_are_kept(tmp_path, monkeypatch):
+    """Also where they come last; of those that are as common the first by their text."""
+    monkeypatch.setattr(module, "MAX_REASONS", 3)
+    counts = [*range(101, 113), 150, 150, 140, 140]
+    summary = tallymill.sweep(table(16, lambda k: counts[k]), tmp_path / "RUN", ensemble="synthetic", workers=0)
+    expected = [
+        ("targets: requested count 140 outside 1..100", 2, "i14"),
+        ("targets: requested count 150 outside 1..100", 2, "i12"),
+        ("targets: requested count 101 outside 1..100", 1, "i0"),
+    ]
+    assert summary.reasons == expected
+    assert summary.error == 16
+    assert tallymill.rescore(tmp_path / "RUN").reasons == expected
 
 
 def test_a_summary_put_over_a_newer_one_is_written_again(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from tallymill.engine.numbench.analysis.leaves import Leaves, Part
 from tallymill.engine.numbench.analysis.results import Failure, Saturation, SystemRow, Uncovered
 from tallymill.engine.numbench.analysis.sensitivity import sensitivity_of
 from tallymill.engine.numbench.analysis.statistics import statistics
-from tallymill.engine.numbench.analysis.tallies import PromptUses, Tallies
+from tallymill.engine.numbench.analysis.tallies import Met, PromptUses, Tallies
 from tallymill.engine.numbench.analysis.units import paired_sums, units_of
 
 # A system as the scores know it: the number of its RUN, and its name there.
@@ -40,7 +40,7 @@ class Looked:
 @dataclass(frozen=True, slots=True)
 class Shares:
     """What one shard brings. ``statuses`` int64 [S, 3] and ``not_1024`` int64 [S] by code of system; ``looked`` by
-    place of the detector; ``failures`` and ``uncovered`` are (system, text, item). ``asked`` is by the name of an id,
+    place of the detector; ``failures`` are error texts, ``uncovered`` categories. ``asked`` is by the name of an id,
     empty where nobody compares what was asked for.
     """
 
@@ -50,8 +50,8 @@ class Shares:
     statuses: NDArray[np.int64]
     not_1024: NDArray[np.int64]
     looked: dict[int, Looked]
-    failures: list[tuple[int, str, str]]
-    uncovered: list[tuple[int, str, str]]
+    failures: Met
+    uncovered: Met
     asked: dict[str, Asked] = field(default_factory=dict)
 
 

@@ -239,7 +239,7 @@ class Uncovered:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why images have no score: an error text, how many of a system's images it struck, and the first of them."""
+    """Why images have no score: an error text, how many of a system's images it struck, and the least of their ids."""
 
     system: str
     reason: str

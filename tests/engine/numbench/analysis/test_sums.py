@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from tallymill.engine import exact_sum
 from tallymill.engine.exact_sum import ExactSums, rounded
+from tallymill.engine.numbench.analysis import tallies as tallies_module
 from tallymill.engine.numbench.analysis import units
 from tallymill.engine.numbench.analysis.codes import Codes, Names, coded
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid
 from tallymill.engine.numbench.analysis.images import whole_scores
 from tallymill.engine.numbench.analysis.leaves import Leaves
-from tallymill.engine.numbench.analysis.tallies import PromptUses, Tallies
+from tallymill.engine.numbench.analysis.tallies import Met, PromptUses, Tallies, Tally
 from tallymill.engine.numbench.factors import LAYOUTS, MODIFIER_GROUPS
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
@@ -91,18 +92,33 @@ def test_uses_of_prompts():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_of_very_many_names_the_same_are_kept(seed):
-    met = [(0, f"reason {k % 50:02d}", f"item {k:03d}") for k in range(200)]
-    tallies = Tallies("other", limit=8)
+def test_of_very_many_names_the_commonest_are_kept(seed, monkeypatch):
+    """Whatever the order: also those that sort last and come late."""
+    monkeypatch.setattr(tallies_module, "_WAITING_NAMES", 20)
+    met = [
+        (0, f"reason {k:03d}", f"item {k:03d}-{n}") for k in range(200) for n in range(9 if k >= 192 else 1 + (k == 5))
+    ]
+    tallies = Tallies("other", limit=10)
     order = np.random.default_rng(seed).permutation(len(met))
     for start in range(0, len(met), 7):
-        tallies.add(met[k] for k in order[start : start + 7])
+        system, name, item = zip(*(met[k] for k in order[start : start + 7]), strict=True)
+        tallies.add(Met.of(np.array(system), pa.array(name), pa.array(item)))
     found = tallies.of(0)
     assert [(name, tally.images, tally.first) for name, tally in found] == [
-        *((f"reason {k:02d}", 4, f"item {k:03d}") for k in range(8)),
-        ("other", 168, "item 008"),
+        *((f"reason {k:03d}", 9, f"item {k:03d}-0") for k in range(192, 200)),
+        ("reason 005", 2, "item 005-0"),
+        ("reason 000", 1, "item 000-0"),
+        ("other", 190, "item 001-0"),
     ]
     assert tallies.of(1) == []
+
+
+def test_names_without_an_id_and_by_system():
+    tallies = Tallies("other")
+    tallies.add(Met.of(np.array([1, 0, 1, 1]), pa.array(["b", "b", "a", "b"]), None))
+    tallies.add(Met.of(np.array([1]), pa.array(["a"]), None))
+    assert tallies.of(0) == [("b", Tally(1, ""))]
+    assert tallies.of(1) == [("a", Tally(2, "")), ("b", Tally(2, ""))]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 40, 2000])
