@@ -94,7 +94,7 @@ class Collage:
 
     @property
     def prompt_id(self) -> str:
-        """As the prompts of NumBench are named."""
+        """As the prompts of NumBench are named, but never one of them."""
         return f"{self.core}-{self.layout}-clean"
 
 
@@ -185,7 +185,7 @@ def _lap(part: Part, lap: int, seed: int) -> Iterator[Collage]:
             number = FIRST_CORE[part] + lap * len(COUNT_RANGES) + r
             for layout in LAYOUTS:
                 item_id = f"{part}-{seed}-{lap:02d}-{words}-{layout}"
-                yield Collage(item_id, f"{'sd'[composition]}-{number:05d}", part, layout, count_range, targets)
+                yield Collage(item_id, f"demo-{'sd'[composition]}-{number:05d}", part, layout, count_range, targets)
 
 
 def draw(

@@ -93,11 +93,11 @@ def test_prompts_have_the_columns_and_texts_of_numbench(small: tuple[Path, Colla
     prompts = {row["prompt_id"]: row for row in rows(made.prompts)}
     assert list(prompts) == [row["prompt_id"] for row in rows(made.manifest)]
     assert all(list(prompt) == SCHEMA.names for prompt in prompts.values())
-    assert prompts["s-00000-grid-clean"]["targets"] == [{"category": "cat", "count": 12}]
-    assert prompts["s-00000-grid-clean"]["text"] == "generate 12 cats, arranged in a regular grid"
-    double = prompts["d-00000-random-clean"]
+    assert prompts["demo-s-00000-grid-clean"]["targets"] == [{"category": "cat", "count": 12}]
+    assert prompts["demo-s-00000-grid-clean"]["text"] == "generate 12 cats, arranged in a regular grid"
+    double = prompts["demo-d-00000-random-clean"]
     assert double["text"] == "generate 11 cups and 9 people, scattered at random positions"
-    assert (double["core_id"], double["composition"], double["count_range"]) == ("d-00000", "double", "1-25")
+    assert (double["core_id"], double["composition"], double["count_range"]) == ("demo-d-00000", "double", "1-25")
 
 
 def test_the_two_layouts_of_a_core_and_no_others_share_it() -> None:
