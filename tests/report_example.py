@@ -50,7 +50,7 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         ]
         + [r.Contrast(s, "appearance", "modified", "clean", 50, estimate(-0.1), estimate(-0.1)) for s in systems],
         "sensitivity": [
-            r.Sensitivity(s, f, estimate(0.8), estimate(0.5), 16, 1, 2)
+            r.Sensitivity(s, f, r.Estimate(0.8), r.Estimate(0.5), 16, 1, 2, chance=0.1)
             for s, f in product(("all", *systems), ("count_range", "layout"))
         ],
         "families": [

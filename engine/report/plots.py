@@ -89,7 +89,7 @@ def appearance_figure(analysis: Analysis) -> Any | None:
 
 @drawn
 def sensitivity_figure(analysis: Analysis) -> Any | None:
-    """(best - worst) / best and best - worst by factor: each system's, and the mean over systems with its interval."""
+    """(best - worst) / best and best - worst by factor: of each system, and the mean; without intervals."""
     rows = [row for row in shown_sensitivity(analysis) if row.relative.value is not None]
     if not rows:
         return None

@@ -15,6 +15,7 @@ from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS
 
 STRESS_MARK = "‡"
 STRESS_NOTE = f"{STRESS_MARK} Above 50: a stress test, for people and detectors agree less there."
+CHANCE_NOTE = "By chance: the relative value that is expected if the levels make no difference."
 NOTHING = "–"
 _SHOWN = 20
 
@@ -107,18 +108,19 @@ def shown_sensitivity(analysis: Analysis) -> list[Sensitivity]:
 
 def sensitivity_table(analysis: Analysis) -> Table:
     """(best - worst) / best by factor."""
-    columns = ["system", "factor", "relative", "absolute", "cells", "best is 0", "one level"]
+    columns = ["system", "factor", "relative", "by chance", "absolute", "cells", "best is 0", "one level"]
     rows = [
         [
             row.system,
             row.factor.replace("_", " "),
             estimate(row.relative),
+            number(row.chance),
             estimate(row.absolute),
             *(f"{n:,}" for n in (row.cells, row.cells_best_zero, row.cells_one_level)),
         ]
         for row in shown_sensitivity(analysis)
     ]
-    return Table("Sensitivity to the factors: (best - worst) / best of cw-NPS", columns, rows, text=2)
+    return Table("Sensitivity to the factors: (best - worst) / best of cw-NPS", columns, rows, text=2, note=CHANCE_NOTE)
 
 
 def families_table(analysis: Analysis) -> Table:

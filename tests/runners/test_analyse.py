@@ -334,12 +334,9 @@ def test_intervals(analysis, rows):
         values = [mean(row["cw_nps"] for row in chosen(of, **where)) for of in flat]
         assert point.cw_nps.null_resamples == sum(value is None for value in values)
         assert [point.cw_nps.low, point.cw_nps.high] == pytest.approx(interval(values), abs=1e-9)
-    for found in analysis.sensitivity[:6:2]:
-        factor = found.factor.partition(":")[0].replace("count_", "")
-        group = found.factor.partition(": ")[2]
-        pick = lambda row, group=group: not group or row["modifier_group"] in (None, group)  # noqa: E731
-        values = [spread(chosen(of, system=found.system), factor, pick)[0] for of in flat]
-        assert [found.relative.low, found.relative.high] == pytest.approx(interval(values), abs=1e-9)
+    for found in analysis.sensitivity:
+        assert found.relative.low is found.absolute.high is None
+        assert 0 < found.chance < 1
 
 
 def test_intervals_of_contrasts(analysis, rows):

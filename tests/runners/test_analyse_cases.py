@@ -113,12 +113,13 @@ def test_sensitivity_and_what_it_leaves_out(tmp_path):
     layout = found["layout"]
     assert (layout.relative.value, layout.absolute.value) == (0.5, 0.5)
     assert (layout.cells, layout.cells_best_zero, layout.cells_one_level) == (1, 1, 1)
-    assert layout.relative.low == pytest.approx(0.5, abs=1e-9)  # each stratum has one core
+    assert layout.relative.low is None
+    assert layout.chance == pytest.approx(0.5, abs=1e-9)  # each stratum has one core
     # free: 1-25 has .5, 26-50 has 0; grid: 1 and 0; scene has one range.
     counts = found["count_range"]
     assert (counts.relative.value, counts.cells, counts.cells_one_level) == (1.0, 2, 1)
     assert found["composition"].relative.value is None
-    assert found["composition"].relative.null_resamples == 40
+    assert found["composition"].chance is None
     assert (found["composition"].cells, found["composition"].cells_one_level) == (0, 5)
     contrasts = {row.level: row for row in analysis.contrasts if row.factor == "layout"}
     assert (contrasts["grid"].cores, contrasts["grid"].cw_nps.value) == (2, 0.25)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tallymill.engine.numbench.analysis import tabulate
 from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
+from tallymill.engine.numbench.analysis.chance import chance_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid, Sums, axes_of, placing_of, sums_of
@@ -21,7 +22,7 @@ from tallymill.engine.numbench.analysis.results import Failure, Saturation, Syst
 from tallymill.engine.numbench.analysis.sensitivity import sensitivity_of
 from tallymill.engine.numbench.analysis.statistics import statistics
 from tallymill.engine.numbench.analysis.tallies import Met, PromptUses, Tallies
-from tallymill.engine.numbench.analysis.units import paired_sums, units_of
+from tallymill.engine.numbench.analysis.units import cores_by_id, paired_sums, units_of
 
 # A system as the scores know it: the number of its RUN, and its name there.
 SystemKey = tuple[int, str | None]
@@ -128,7 +129,9 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
     grid = Grid.of(gathered.leaves, axes, placing)
     units = units_of(grid, by_id=resamples > 0)
     sums = sums_of(grid, paired_sums(units))
-    point = statistics(_with_axis(sums), axes)
+    spreads, cells_of = sensitivity_of(sums, axes)
+    point = statistics(_with_axis(sums), axes) | {name: values[None] for name, values in spreads.items()}
+    chance = chance_of(grid, cores_by_id(grid), seed, workers) if resamples else {}
     estimates = Estimates(point, resampled(units, resamples, seed, workers) if resamples else {})
     numbers = grid.numbers()
     overall, cells = tabulate.cells(axes, numbers, estimates)
@@ -139,7 +142,7 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
         "losses": tabulate.losses(axes, estimates),
         "levels": tabulate.levels(axes, numbers, estimates),
         "contrasts": tabulate.contrasts(axes, units.contrasts, sums.paired, estimates),
-        "sensitivity": tabulate.sensitivity(axes, estimates, sensitivity_of(sums, axes)[1]),
+        "sensitivity": tabulate.sensitivity(axes, estimates, cells_of, chance),
         "families": counts.families,
         "signed_errors": counts.signed_errors,
         "curve": tabulate.curve(axes, sums.curve_number, estimates),

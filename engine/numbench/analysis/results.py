@@ -122,6 +122,10 @@ class Sensitivity:
     images.
     Factors: count_range, layout, composition, appearance; and "appearance: quality", "appearance: evidence", which
     compare clean images with those of that group alone.
+    Neither value has an interval: a spread of noisy means is too large on average, and resamples would add the same
+    once more. ``chance`` is the ``relative`` that is expected if the levels make no difference: the mean over
+    permutations of the cores' levels inside each cell (None without resamples). Where levels do differ much it is
+    rather too large, for what they differ by is then part of the noise.
     """
 
     system: str
@@ -131,6 +135,7 @@ class Sensitivity:
     cells: int
     cells_best_zero: int
     cells_one_level: int
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

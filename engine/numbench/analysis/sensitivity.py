@@ -12,13 +12,13 @@ from tallymill.engine.numbench.factors import EVIDENCE, QUALITY
 Floats = NDArray[np.float64]
 APART = {f"appearance: {group}": group for group in (QUALITY, EVIDENCE)}
 # Positions in the shape S, C, K, L and the appearance (or a choice of looks), from the end.
-_AXES = {"count_range": -3, "layout": -2, "composition": -4, "appearance": -1}
+AXES = {"count_range": -3, "layout": -2, "composition": -4, "appearance": -1}
 
 
 def factors_of(axes: Axes) -> list[str]:
     """The factors with a level that is known; ``APART`` where their group is."""
     words = {"layout": axes.layouts, "appearance": axes.appearances}
-    known = [name for name in _AXES if set(words.get(name, "known")) - {UNKNOWN}]
+    known = [name for name in AXES if set(words.get(name, "known")) - {UNKNOWN}]
     return known + [name for name, group in APART.items() if (MODIFIED, group) in axes.looks]
 
 
@@ -29,9 +29,9 @@ def sensitivity_of(sums: Sums, axes: Axes) -> tuple[dict[str, Floats], dict[str,
     found, cells = {}, {}
     for name in factors_of(axes):
         number, cw, axis = _levels(sums, axes, name)
-        relative, absolute, counts = _spread(number, cw, axis)
-        found[f"sensitivity.{name}.relative"] = _with_mean(relative)
-        found[f"sensitivity.{name}.absolute"] = _with_mean(absolute)
+        relative, absolute, counts = mean_spread(number, cw, axis)
+        found[f"sensitivity.{name}.relative"] = with_mean(relative)
+        found[f"sensitivity.{name}.absolute"] = with_mean(absolute)
         cells[name] = counts
     return found, cells
 
@@ -45,13 +45,13 @@ def _levels(sums: Sums, axes: Axes, name: str) -> tuple[Floats, Floats, int]:
     member = np.array(chosen, np.float64).T
     number = sums.number @ member
     cw = of_units(np.moveaxis(np.moveaxis(sums.cw, -1, -2) @ member, -1, -2))
-    axis = _AXES["appearance" if name in APART else name]
+    axis = AXES["appearance" if name in APART else name]
     words = {"layout": axes.layouts, "appearance": axes.appearances, "composition": axes.compositions}.get(name, [])
     kept = [at for at, word in enumerate(words) if word != UNKNOWN] if words else range(number.shape[axis])
     return np.take(number, kept, axis), np.take(cw, kept, axis), axis
 
 
-def _spread(number: Floats, cw: Floats, axis: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
+def mean_spread(number: Floats, cw: Floats, axis: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Means over cells of the relative and the absolute spread, [..., S]; how many cells were used and were not."""
     has = number > 0
     mean = np.divide(cw, number, out=np.zeros_like(cw), where=has)
@@ -68,7 +68,7 @@ def _spread(number: Floats, cw: Floats, axis: int) -> tuple[Floats, Floats, NDAr
     return relative, absolute, cells
 
 
-def _with_mean(values: Floats) -> Floats:
+def with_mean(values: Floats) -> Floats:
     """With the mean over the systems that have a value as one more of them."""
     has = ~np.isnan(values)
     total = np.where(has, values, 0.0).sum(axis=-1, keepdims=True)

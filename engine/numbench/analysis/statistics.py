@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.grid import MODIFIED, Axes, Sums, of_units
 from tallymill.engine.numbench.analysis.images import UNKNOWN
-from tallymill.engine.numbench.analysis.sensitivity import sensitivity_of
 
 Floats = NDArray[np.float64]
 # Positions of the axes of ``Sums.number``, from the end.
@@ -35,7 +34,7 @@ def statistics(sums: Sums, axes: Axes) -> dict[str, Floats]:
     for name in ("cw_nps", "b_nps"):
         cells = found[f"cell.{name}"][..., :-1]
         found[f"loss.{name}"] = 1.0 - ratio(cells[..., -1], cells[..., 0])
-    return found | sensitivity_of(sums, axes)[0]
+    return found
 
 
 def membership(axes: Axes, factor: str, levels: list[str]) -> Floats:

@@ -126,14 +126,20 @@ def curve(axes: Axes, numbers: NDArray[np.float64], estimates: Estimates) -> lis
     ]
 
 
-def sensitivity(axes: Axes, estimates: Estimates, cells_of: dict[str, Ints]) -> list[Sensitivity]:
-    """By system and factor, and the means over systems; ``cells_of`` [S, 3] has by factor used, best 0, one level."""
+def sensitivity(
+    axes: Axes, estimates: Estimates, cells_of: dict[str, Ints], chance: dict[str, NDArray[np.float64]]
+) -> list[Sensitivity]:
+    """By system and factor, and the means over systems; ``cells_of`` [S, 3] has by factor used, best 0, one level, and
+    ``chance`` [S+1] what chance alone would show, where that was drawn.
+    """
     found = []
     for s, system in enumerate([*axes.systems, ALL]):
         for name in factors_of(axes):
             counts = cells_of[name].sum(axis=0) if system == ALL and s == len(axes.systems) else cells_of[name][s]
             relative, absolute = (estimates(f"sensitivity.{name}.{kind}", s) for kind in ("relative", "absolute"))
-            found.append(Sensitivity(system, name, relative, absolute, *counts.tolist()))
+            by_chance = float(chance[name][s]) if name in chance and not np.isnan(chance[name][s]) else None
+            used, zero, one = counts.tolist()
+            found.append(Sensitivity(system, name, relative, absolute, used, zero, one, by_chance))
     return found
 
 

@@ -66,14 +66,17 @@ class Units:
             begin = stop
 
 
+def cores_by_id(grid: Grid) -> NDArray[np.int64]:
+    """The core of each leaf as its place among all ids in order: int64 [L]."""
+    ids = np.asarray(pc.sort_indices(grid.leaves.names.settled), np.int64)
+    rank = np.empty(len(ids), np.int64)
+    rank[ids] = np.arange(len(ids))
+    return rank[grid.leaves.core]
+
+
 def units_of(grid: Grid, *, by_id: bool) -> Units:
     """Order the leaves by unit, leaving out units without a scored image."""
-    core = grid.leaves.core
-    if by_id:
-        ids = np.asarray(pc.sort_indices(grid.leaves.names.settled), np.int64)
-        rank = np.empty(len(ids), np.int64)
-        rank[ids] = np.arange(len(ids))
-        core = rank[core]
+    core = cores_by_id(grid) if by_id else grid.leaves.core
     order = np.lexsort((core, grid.stratum))
     core, stratum = core[order], grid.stratum[order]
     new = np.concatenate([[True], (core[1:] != core[:-1]) | (stratum[1:] != stratum[:-1])])[: len(core)]
