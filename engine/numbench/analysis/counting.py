@@ -24,8 +24,8 @@ class Counted:
 
     ``family_cell`` int64 [I] into [S, C, K, 3]. ``target_cell`` int64 [T] into [S, C, K]; ``errors`` float64 [4, T]:
     hard and soft counts minus requested, and both as a share of it; ``side`` int64 [T] is 0, 1, 2 for under,
-    exact, over. ``visible_cell`` int64 [V] into [S, L, 101], of images with one target; ``visible`` float64 [2, V] are
-    their hard and soft counts.
+    exact, over. ``visible_cell`` int64 [V] into [S, L, 101], of clean images of one target; ``visible`` float64 [2, V]
+    are their hard and soft counts.
     """
 
     family_cell: NDArray[np.int64]
@@ -47,7 +47,7 @@ def counted_of(images: Images, range_by: RangeBy) -> Counted:
     own = range_codes(requested) if range_by == "per-target" else ranges[image]
     error = hard - requested
     first = (np.cumsum(images.targets[scored]) - images.targets[scored]).astype(np.int64)
-    alone = images.targets[image] == 1
+    alone = (images.targets[image] == 1) & ~images.altered[image]  # modifiers change what is visible by design
     return Counted(
         family_cell=(place[scored] * RANGES + ranges[scored]) * len(FAMILIES) + families_of(error, first),
         target_cell=place[image] * RANGES + own,

@@ -39,7 +39,7 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """I images with T targets. Codes are those of ``Factors``.
+    """I images with T targets. Codes are those of ``Factors``. ``altered`` bool [I]: not clean, as far as is known.
 
     ``core`` int64 [I] into ``cores``, distinct strings; ``prompt`` int64 [I] into ``prompts``, -1 where none is named.
     ``offsets`` int64 [I+1] into ``requested`` int64 [T] (clipped to 1..100), ``soft`` and ``hard`` float64 [T], NaN
@@ -55,6 +55,7 @@ class Images:
     composition: NDArray[np.int64]
     layout: NDArray[np.int64]
     look: NDArray[np.int64]
+    altered: NDArray[np.bool_]
     offsets: NDArray[np.int64]
     requested: NDArray[np.int64]
     soft: NDArray[np.float64]
@@ -103,6 +104,7 @@ def images_of(table: pa.Table, factors: Factors, run: int) -> Images:
         composition=_compositions(table, np.diff(offsets), factors),
         layout=_level(table, "layout", factors.layouts),
         look=_looks(table, factors),
+        altered=_altered(table),
         offsets=offsets,
         requested=requested,
         soft=soft,
@@ -213,6 +215,13 @@ def _looks(table: pa.Table, factors: Factors) -> NDArray[np.int64]:
     number = len(groups)
     used, inverse = np.unique(look % len(looks) * number + group % number, return_inverse=True)
     return factors.looks.of([pairs[at] for at in used.tolist()])[inverse]
+
+
+def _altered(table: pa.Table) -> NDArray[np.bool_]:
+    if "appearance" not in table.column_names:
+        return np.zeros(len(table), np.bool_)
+    local, words = encoded_strings(table["appearance"])
+    return np.array([*(word != "clean" for word in words.to_pylist()), False], np.bool_)[local]
 
 
 def _ranges_differ(table: pa.Table, requested: NDArray[np.int64], offsets: NDArray[np.int64]) -> int:

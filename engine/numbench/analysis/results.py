@@ -191,7 +191,10 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class VisiblePoint:
-    """Mean hard and soft counts of single-category scored images of one layout and requested count."""
+    """Mean hard and soft counts of single-category scored images of one layout and requested count.
+
+    Only of clean images, and of those whose appearance is not known: modifiers change what is visible by design.
+    """
 
     system: str
     layout: str
