@@ -188,6 +188,9 @@ class _Join:
         self._tell(images, complete, annotators)
         self.systems = list(dict.fromkeys(image.system for image in self._images.values()))
         counts = [[row.count for row in by_target.values()] for image in complete for by_target in image.counts]
+        of_targets = [
+            sum(row.ambiguous is True for row in by_target.values()) for image in complete for by_target in image.counts
+        ]
         marks = [
             len({row.annotator for by_target in image.counts for row in by_target.values() if row.ambiguous})
             for image in complete
@@ -201,7 +204,8 @@ class _Join:
             counts=np.array(counts, np.int64).reshape(len(counts), annotators),
             soft=np.array([v for image in complete for v in image.soft], np.float64),
             cw_nps=np.array([image.cw_nps for image in complete], np.float64),
-            marks=np.array(marks, np.int64) if self._given.has_marks else None,
+            marks=np.array(of_targets, np.int64) if self._given.has_marks else None,
+            image_marks=np.array(marks, np.int64) if self._given.has_marks else None,
         )
         return judged, annotators
 

@@ -26,8 +26,9 @@ class Judged:
 
     ``system`` and ``item`` name each image; ``offsets`` int64 [I+1] into ``requested`` uint16 [T] (1 to 100),
     ``counts`` int64 [T, R] of the annotators (in any order) and ``soft`` float64 [T], n^ of the detectors. ``cw_nps``
-    float64 [I] is their score; NaN stands for none in both. ``marks`` int64 [I] is the number of annotators that marked
-    the image as ambiguous, None where marks were not asked for.
+    float64 [I] is their score; NaN stands for none in both. ``marks`` int64 [T] is the number of annotators that marked
+    a target as ambiguous and ``image_marks`` int64 [I] of those that marked any of an image's; None where marks were
+    not asked for.
     """
 
     system: Sequence[str]
@@ -38,6 +39,7 @@ class Judged:
     soft: NDArray[np.float64]
     cw_nps: NDArray[np.float64]
     marks: NDArray[np.int64] | None
+    image_marks: NDArray[np.int64] | None
 
     def __len__(self) -> int:
         return len(self.system)
@@ -121,7 +123,7 @@ def correlations(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float,
 class _Units:
     """What counts as one image, sorted by system, item and target: ``image`` int64 [U] of the ``Judged``, ``range``
     int64 [U] as an index into COUNT_RANGES, the detectors' and the annotators' score float64 [U], and the targets
-    ``first[u]:last[u]`` (int64 [U]).
+    ``first[u]:last[u]`` (int64 [U]). ``each_target``: every target is a unit of its own.
     """
 
     image: NDArray[np.int64]
@@ -130,6 +132,7 @@ class _Units:
     human: NDArray[np.float64]
     first: NDArray[np.int64]
     last: NDArray[np.int64]
+    each_target: bool = False
 
 
 def _units(judged: Judged, range_by: RangeBy) -> _Units:
@@ -145,7 +148,7 @@ def _units(judged: Judged, range_by: RangeBy) -> _Units:
         detector = np.maximum(0.0, 1.0 - np.abs(judged.soft[target] - n) / n)
         # Where an image has no score, none of its targets has one.
         detector = np.where(np.isnan(judged.cw_nps[image]), np.nan, detector)
-        return _Units(image, _range(judged.requested[target]), detector, human, target, target + 1)
+        return _Units(image, _range(judged.requested[target]), detector, human, target, target + 1, True)
     human = human_scores(judged.counts, judged.requested, judged.offsets)[image]
     size = _sizes(judged, range_by)[image]
     return _Units(image, _range(size), judged.cw_nps[image], human, first, last)
@@ -172,7 +175,7 @@ def _row(system: str, name: str, judged: Judged, units: _Units, mine: NDArray[np
     detector, human = units.detector[has], units.human[has]
     found = correlations(detector, human)
     pearson, spearman = (None, None) if isinstance(found, str) else found
-    some, most = _marked(judged, units.image[mine])
+    some, most = _marked(judged, units, mine)
     return AgreementRow(
         system=system,
         count_range=name,
@@ -193,10 +196,11 @@ def _row(system: str, name: str, judged: Judged, units: _Units, mine: NDArray[np
     )
 
 
-def _marked(judged: Judged, image: NDArray[np.int64]) -> tuple[int | None, int | None]:
-    if judged.marks is None:
+def _marked(judged: Judged, units: _Units, mine: NDArray[np.bool_]) -> tuple[int | None, int | None]:
+    """Units that anyone, and that most, marked: a target by its own marks where each stands for itself."""
+    if judged.marks is None or judged.image_marks is None:
         return None, None
-    marks = judged.marks[image]
+    marks = judged.marks[units.first[mine]] if units.each_target else judged.image_marks[units.image[mine]]
     return int((marks > 0).sum()), int((2 * marks > judged.counts.shape[1]).sum())
 
 

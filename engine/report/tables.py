@@ -76,7 +76,7 @@ def scores_table(analysis: Analysis) -> Table:
         for label, name in (("cw-NPS", "cw_nps"), ("b-NPS", "b_nps")):
             values = [estimate(getattr(of, name)) for of in (*own, loss)]
             rows.append([system, composition, label, *values])
-    columns = ["system", "composition", "score", *map(ranged, COUNT_RANGES), ALL, "loss"]
+    columns = ["system", "composition", "score", *map(ranged, COUNT_RANGES), ALL, f"loss {STRESS_MARK}"]
     return Table("Scores by count range (Table 4)", columns, rows, text=3, note=STRESS_NOTE)
 
 

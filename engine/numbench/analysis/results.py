@@ -202,6 +202,7 @@ class VisiblePoint:
     scored: int
     hard: float
     soft: float
+    stress_test: bool = False
 
 
 @dataclass(frozen=True, slots=True)

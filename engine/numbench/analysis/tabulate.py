@@ -184,8 +184,9 @@ def _visible(axes: Axes, placing: Placing, counting: Counting) -> Iterator[Visib
     )
     for s, layout, n in np.argwhere(seen > 0).tolist():
         number = int(seen[s, layout, n])
-        means = (rounded(sums[s, layout, n]) / number for sums in (hard, soft))
-        yield VisiblePoint(axes.systems[s], axes.layouts[layout], n, number, *means)
+        mean_hard, mean_soft = (rounded(sums[s, layout, n]) / number for sums in (hard, soft))
+        stress = count_range(n) in STRESS_RANGES
+        yield VisiblePoint(axes.systems[s], axes.layouts[layout], n, number, mean_hard, mean_soft, stress)
 
 
 def _placed(values: NDArray[Any], systems: Ints, second: Ints, axes: Axes, *, layouts: bool = False) -> NDArray[Any]:

@@ -17,7 +17,6 @@ from tallymill.engine.numbench.factors import (
     COMPOSITIONS,
     COUNT_RANGES,
     LAYOUTS,
-    MODIFIER_GROUPS,
     modifier_group,
 )
 from tallymill.engine.numbench.prompts.cores import CATEGORIES, CORES, Cores, double_cores, single_cores
@@ -151,4 +150,3 @@ def _targets(names: Sequence[str], categories: Ints, counts: NDArray[np.int64]) 
 _SETS = [terms_of(bits) for bits in range(256)]
 _TERMS = pa.array(_SETS, pa.list_(pa.string()))
 _GROUPS = pa.array([modifier_group(terms) if terms else None for terms in _SETS], pa.string())
-assert set(_GROUPS.drop_null().to_pylist()) == set(MODIFIER_GROUPS)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tallymill.errors import UsageError
 
+_FILE = Path(__file__).with_name("categories.csv")
+
 
 @dataclass(frozen=True, slots=True)
 class Category:
@@ -69,14 +71,14 @@ class Vocabulary:
             *(other for other in self._by_name if last and last in other.split(" ")),
         ]
         if not near:
-            return "tallymill.engine.numbench.vocabulary/categories.csv lists all of them"
+            return f"{_FILE} lists all of them"
         return f"did you mean {' or '.join(repr(other) for other in dict.fromkeys(near[:5]))}?"
 
 
 @cache
 def load_vocabulary() -> Vocabulary:
     """The 1,600 categories, read once a process from ``categories.csv``; needs no library."""
-    with Path(__file__).with_name("categories.csv").open(encoding="utf-8", newline="") as file:
+    with _FILE.open(encoding="utf-8", newline="") as file:
         return Vocabulary(
             tuple(
                 Category(row["category"], row["plural"], tuple(_source(text) for text in row["sources"].split("|")))

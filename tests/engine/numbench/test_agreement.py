@@ -75,7 +75,7 @@ def test_human_scores_are_equation_eight() -> None:
 
 
 def judged(rows: list[Any], marks: bool = True) -> Judged:
-    """Rows (system, item, [(requested, counts, soft)], score, annotators that marked it)."""
+    """Rows (system, item, [(requested, counts, soft)], score, annotators that marked its first target)."""
     targets = [target for row in rows for target in row[2]]
     return Judged(
         system=[row[0] for row in rows],
@@ -85,7 +85,8 @@ def judged(rows: list[Any], marks: bool = True) -> Judged:
         counts=np.array([t[1] for t in targets], np.int64).reshape(len(targets), len(targets[0][1]) if targets else 3),
         soft=np.array([t[2] for t in targets], np.float64),
         cw_nps=np.array([row[3] for row in rows], np.float64),
-        marks=np.array([row[4] for row in rows], np.int64) if marks else None,
+        marks=np.array([row[4] * (t is row[2][0]) for row in rows for t in row[2]], np.int64) if marks else None,
+        image_marks=np.array([row[4] for row in rows], np.int64) if marks else None,
     )
 
 
@@ -161,7 +162,7 @@ def test_each_target_by_itself() -> None:
     for system, item, targets, score, marks in rows:
         for k, (n, counts, soft) in enumerate(targets):
             own = max(0.0, 1 - abs(soft - n) / n) if not math.isnan(score) else math.nan
-            single.append((system, f"{item}-{k}", [(n, counts, soft)], own, marks))
+            single.append((system, f"{item}-{k}", [(n, counts, soft)], own, marks * (k == 0)))
     table = agreement_rows(judged(rows), ["x", "y"], range_by="per-target")
     assert table == agreement_rows(judged(single), ["x", "y"])
 
@@ -220,6 +221,13 @@ def test_half_of_the_annotators_are_not_most() -> None:
     rows = [("x", k, [(10, [8, 8, 8, 9], 8.0)], 0.8, marks) for k, marks in zip("abcd", (0, 1, 2, 3), strict=True)]
     row = agreement_rows(judged(rows), ["x"])[0]
     assert (row.ambiguous_any, row.ambiguous_most) == (3, 1)
+
+
+def test_a_mark_is_of_one_target_where_each_stands_for_itself() -> None:
+    rows = [("x", k, [(10, [8, 8, 8], 8.0), (60, [9, 9, 9], 9.0)], 0.5, marks) for k, marks in (("a", 2), ("b", 1))]
+    for range_by, found in (("max", [(2, 1), (0, 0), (2, 1)]), ("per-target", [(2, 1), (2, 1), (0, 0)])):
+        every, low, _, stress, _ = agreement_rows(judged(rows), ["x"], range_by=range_by)
+        assert [(row.ambiguous_any, row.ambiguous_most) for row in (every, low, stress)] == found
 
 
 def test_no_images_at_all() -> None:

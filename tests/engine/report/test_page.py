@@ -258,6 +258,10 @@ def test_every_table_that_is_cut_says_so(analysis_of, page_of, report_example, m
     assert more["Sensitivity of cw-NPS"] == len(found.sensitivity) - 11
 
 
+def test_the_loss_is_marked_as_a_stress_test(page_of):
+    assert re.search(r'<th scope="col" class="n">loss<span class="stress"', render(page_of()))
+
+
 def test_one_system_has_no_mean_of_all_systems(analysis_of, page_of):
     for systems, shown in ((("alpha",), False), (("alpha", "beta"), True)):
         analysis = analysis_of(systems)

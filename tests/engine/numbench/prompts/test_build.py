@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pytest
 
 from tallymill.engine.manifests.base import canonical_array
-from tallymill.engine.numbench.factors import MODIFIERS, count_range, modifier_group
+from tallymill.engine.numbench.factors import MODIFIER_GROUPS, MODIFIERS, count_range, modifier_group
 from tallymill.engine.numbench.natural import parse_prompt
-from tallymill.engine.numbench.prompts.build import METADATA_KEY, SCHEMA, build, rows_sha256
+from tallymill.engine.numbench.prompts.build import _GROUPS, METADATA_KEY, SCHEMA, build, rows_sha256
 from tallymill.engine.numbench.prompts.cores import single_cores
 from tallymill.engine.numbench.prompts.streams import Stream
 from tallymill.engine.numbench.prompts.text import one_of
@@ -211,3 +211,8 @@ def test_real_prompts_are_read_back():
     for row in table.take(pa.array(np.arange(1, 640_000, 3989))).to_pylist():
         assert parse_prompt(row["text"]) == [(t["category"], t["count"]) for t in row["targets"]]
     assert canonical_array(table["targets"].chunk(0)).type == table["targets"].type
+
+
+def test_every_set_of_modifiers_has_one_of_the_groups():
+    assert {*_GROUPS.drop_null().to_pylist()} == {*MODIFIER_GROUPS}
+    assert _GROUPS.null_count == 1

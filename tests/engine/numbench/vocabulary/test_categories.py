@@ -1,6 +1,7 @@
 """The 1,600 categories: their names, every plural, and how prompts that ask for them are read back."""
 
 import re
+from pathlib import Path
 
 import inflect
 import pytest
@@ -9,6 +10,7 @@ from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.prompts.text import one_of
+from tallymill.engine.numbench.vocabulary import categories
 from tallymill.engine.numbench.vocabulary.categories import Category, load_vocabulary
 from tallymill.errors import UsageError
 
@@ -149,7 +151,12 @@ def test_lookups() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("raccon", "'raccoon'"), ("geese", "singular: 'goose'"), ("mouse", "'computer mouse'"), ("qqq", "categories.csv")],
+    [
+        ("raccon", "'raccoon'"),
+        ("geese", "singular: 'goose'"),
+        ("mouse", "'computer mouse'"),
+        ("qqq", str(Path(categories.__file__).with_name("categories.csv"))),
+    ],
 )
 def test_an_unknown_category_is_told_with_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"'{name}'") as caught:
