@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tallymill import __version__
 from tallymill.engine.numbench.analysis.results import Analysis
 from tallymill.engine.report.tables import as_json, csv_tables, from_json, markdown
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing, encoded, write_json
+from tallymill.runners.files import appearing, encoded, of_version, versions, write_json
 
 NAME = "analysis.json"
 
@@ -32,16 +33,18 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
             path.write_bytes(encoded(text))
     if analysis.agreement is None:
         (folder / "agreement.csv").unlink(missing_ok=True)  # of an earlier analysis
-    write_json(folder / NAME, as_json(analysis))
+    write_json(folder / NAME, {"tallymill": __version__, **as_json(analysis)})
 
 
 def load_analysis(path: str | Path) -> Analysis:
     """Read ``analysis.json`` (or the folder that has it). A ``RunError`` where it is none."""
     file = Path(path)
     file = file / NAME if file.is_dir() else file
+    version = None
     try:
-        return from_json(json.loads(file.read_text("utf-8")))
+        version, values = of_version(json.loads(file.read_text("utf-8")))
+        return from_json(values)
     except FileNotFoundError:
         raise RunError(f"{file}: no such file", hint="`tallymill analyse RUN --out FOLDER` writes it") from None
     except (OSError, ValueError) as exc:
-        raise RunError(f"{file} is not an analysis: {exc}") from None
+        raise RunError(f"{file} is not an analysis: {exc}{versions(version)}") from None

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tallymill import __version__
 from tallymill.engine.ensemble import EnsembleConfig
 from tallymill.engine.numbench.calibration import (
     CalibrationResult,
@@ -18,7 +19,7 @@ from tallymill.engine.numbench.calibration import (
 from tallymill.engine.report.canvas import save_figure
 from tallymill.engine.report.reliability import reliability_figure
 from tallymill.errors import RunError
-from tallymill.runners.files import appearing, without_nan, write_json
+from tallymill.runners.files import appearing, of_version, versions, without_nan, write_json
 
 JSON_NAME, ENSEMBLE_NAME = "calibration.json", "ensemble.toml"
 
@@ -39,8 +40,8 @@ def _write_figures(result: CalibrationResult, out: Path) -> None:
 
 
 def as_dict(result: CalibrationResult) -> dict[str, Any]:
-    """The result as JSON has it, NaN as null."""
-    document: dict[str, Any] = without_nan(dataclasses.asdict(result))
+    """The result as JSON has it, NaN as null, with the version that makes it."""
+    document: dict[str, Any] = {"tallymill": __version__, **without_nan(dataclasses.asdict(result))}
     return document
 
 
@@ -48,8 +49,9 @@ def load_calibration(path: str | Path) -> CalibrationResult:
     """Read ``calibration.json``, given by itself or by its folder. Raises ``RunError`` for anything else."""
     file = Path(path) / JSON_NAME if Path(path).is_dir() else Path(path)
     hint = "give what `tallymill calibrate --out FOLDER` wrote: the folder, or its calibration.json"
+    version = None
     try:
-        values = json.loads(file.read_text("utf-8"))
+        version, values = of_version(json.loads(file.read_text("utf-8")))
         detectors = tuple(_detector(detector) for detector in values["detectors"])
         return CalibrationResult(**{**values, "detectors": detectors, "notes": tuple(values["notes"])})
     except FileNotFoundError:
@@ -57,7 +59,9 @@ def load_calibration(path: str | Path) -> CalibrationResult:
     except OSError as exc:
         raise RunError(f"{file}: cannot be read: {exc}", hint=hint) from None
     except (ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise RunError(f"{file} is not a calibration that tallymill wrote: {exc}", hint=hint) from None
+        raise RunError(
+            f"{file} is not a calibration that tallymill wrote: {exc}{versions(version)}", hint=hint
+        ) from None
 
 
 def ensemble_text(result: CalibrationResult, ensemble: EnsembleConfig) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tallymill import __version__
 from tallymill.errors import UsageError
 
 
@@ -82,6 +83,20 @@ def create_json(path: Path, value: Any) -> bool:
     finally:
         temporary.unlink(missing_ok=True)
     return True
+
+
+def of_version(document: Any) -> tuple[str | None, Any]:
+    """The version that a JSON document says wrote it (None where it says none), and the document without that."""
+    if not isinstance(document, dict):
+        return None, document
+    return document.get("tallymill"), {name: value for name, value in document.items() if name != "tallymill"}
+
+
+def versions(writer: str | None) -> str:
+    """What to add to an error where another version wrote a file than reads it."""
+    if writer is None or writer == __version__:
+        return ""
+    return f" (tallymill {writer} wrote it, this is {__version__})"
 
 
 def _name_first(temporary: Path, path: Path) -> None:

@@ -72,6 +72,9 @@ def test_a_table_a_file(analysis, agreed, tmp_path):
             assert row[f"{name}_null"] == str(value.null_resamples)
         alone = cell.single_cw["synthetic-b"].value
         assert row["single_cw:synthetic-b"] == ("" if alone is None else repr(alone))
+    with (tmp_path / "visible.csv").open(newline="") as file:
+        assert all(row["stress_test"] == str(int(row["count"]) > 50) for row in csv.DictReader(file))
+    assert json.loads((tmp_path / "analysis.json").read_text())["tallymill"] == tallymill.__version__
     assert (tmp_path / "uncovered.csv").read_text() == "system,category,items\n"
     # An analysis without people takes their table away.
     write_analysis(analysis, tmp_path)
@@ -82,6 +85,7 @@ def test_markdown(agreed):
     text = tables.markdown(agreed)
     assert "## Scores by count range (Table 4)" in text
     assert "51-75 ‡" in text
+    assert "| loss ‡ |" in text
     assert "stress test" in text
     assert "## Agreement with people" in text
     assert "- One image was left out." in text
@@ -100,6 +104,7 @@ def test_markdown(agreed):
         ("[]", "not a Analysis"),
         ('{"notes": []}', "missing"),
         ('{"color": 1}', "not a Analysis"),
+        ('{"tallymill": "9.9", "color": 1}', r"not a Analysis \(tallymill 9\.9 wrote it, this is \d"),
     ],
 )
 def test_files_that_are_no_analysis(text, told, tmp_path):

@@ -329,7 +329,12 @@ def test_folders_that_are_refused(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "not a calibration"), ("[]", "not a calibration"), ('{"detectors": [{}]}', "not a calibration")],
+    [
+        ("{", "not a calibration"),
+        ("[]", "not a calibration"),
+        ('{"tallymill": "9.9"}', r"'detectors' \(tallymill 9\.9 wrote it, this is \d"),
+        ('{"detectors": [{}]}', "not a calibration"),
+    ],
 )
 def test_files_that_are_no_calibration(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "calibration.json").write_text(text)
