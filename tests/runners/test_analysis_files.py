@@ -127,7 +127,7 @@ def test_where_it_may_be_written(run, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is a file"):
         tallymill.analyse(run, tmp_path / "file", resamples=0)
-    with pytest.raises(UsageError, match="is not empty"):
+    with pytest.raises(UsageError, match="lies in the RUN"):
         tallymill.analyse(run, run, resamples=0)
     for _ in range(2):
         tallymill.analyse(run, tmp_path / "OUT", resamples=0)
