@@ -31,7 +31,7 @@ from tallymill.runners.run_folder import plan_of, stamps_of
 
 SIDE = 1024
 _AT_ONCE = 32_768
-_TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "hard")]
+_TARGETS = [f"targets.list.element.{name}" for name in ("requested", "soft", "hard", "covering")]
 _SCORES = ["system", "status", "cw_nps", "b_nps", *_TARGETS]
 _SHOWN = 3
 _BROUGHT = ("core_id", *FACTORS)

@@ -72,6 +72,7 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
             r.CollisionFit(s, v, "fitted", 40.5, None if v == "free" else 0.25, 1.5, 12, 48)
             for s, v in product(systems, LAYOUTS)
         ],
+        "coverage": [r.Coverage(s, c, 3, 200) for s, c in product(systems, ("single", "double"))],
         "saturation": [r.Saturation(s, d, 400, 8, 12, 8000) for s, d in product(systems, DETECTORS)],
         "uncovered": [r.Uncovered(s, "gryphon", 8) for s in systems],
         "failures": [r.Failure(s, "image: a.jpg: not found", 8, "item 7") for s in systems],

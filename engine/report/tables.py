@@ -31,6 +31,9 @@ class Table:
     note: str | None = None
 
 
+COVERAGE = "Scored images by the number of detectors that know their categories"
+
+
 def tables_of(analysis: Analysis) -> list[Table]:
     """Everything but the curves, in the order of reading; tables without rows are left out."""
     found = [
@@ -45,6 +48,7 @@ def tables_of(analysis: Analysis) -> list[Table]:
         _collision(analysis),
         *([] if analysis.agreement is None else [agreement_table(analysis.agreement)]),
         _saturation(analysis),
+        _few(COVERAGE, ["system", "composition", "detectors", "images"], analysis.coverage),
         _few("Categories that no detector covers", ["system", "category", "images"], analysis.uncovered),
         _few("Why images have no score", ["system", "reason", "images", "first"], analysis.failures),
     ]
@@ -325,7 +329,10 @@ def _flat(row: Any) -> Iterator[tuple[str, Any]]:
             yield from _flat_estimate(name, value)
         elif isinstance(value, dict):
             for key, one in value.items():
-                yield from _flat_estimate(f"{name}:{key}", one)
+                if isinstance(one, Estimate):
+                    yield from _flat_estimate(f"{name}:{key}", one)
+                else:
+                    yield f"{name}:{key}", one
         else:
             yield name, value
 

@@ -73,6 +73,47 @@ def test_three_cats_and_two_dogs(tmp_path):
     assert (empty.items, empty.cw_nps.value, empty.cw_nps.low, empty.cw_nps.null_resamples) == (0, None, None, 20)
 
 
+def test_images_that_do_not_tell_a_factor_are_no_cell_of_the_others(tmp_path):
+    known = [
+        item(10 * at + n, {"cat": count}, counted=[count - at - n], layout=layout, appearance="clean")
+        for at, count in enumerate((10, 40))
+        for n, layout in enumerate(("grid", "random"))
+    ]
+    odd = [item(90 + at, {"cat": count}, counted=[0]) for at, count in enumerate((10, 40))]
+    alone, mixed = (
+        tallymill.analyse(made(tmp_path, rows, f"R{len(rows)}"), resamples=5) for rows in (known, known + odd)
+    )
+    told = [
+        [(s.factor, s.relative, s.absolute, s.cells, s.cells_one_level, s.chance) for s in found.sensitivity]
+        for found in (alone, mixed)
+    ]
+    assert told[0] == told[1]
+    assert {s.factor: s.cells for s in mixed.sensitivity}["count_range"] == 2
+
+
+def test_counts_of_one_and_of_two_detectors_are_told_apart(tmp_path, image_folder, model_file):
+    folder = image_folder(tmp_path / "images", 4)
+    wanted = [{"cat": 2, "dog": 2}, {"raccoon": 2, "dog": 1}, {"raccoon": 3}, {"cat": 4}]
+    rows = [{"file_name": f"{k}.png", "targets": targets} for k, targets in enumerate(wanted)]
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model_file(tmp_path / "coco.onnx")
+    ensemble = tmp_path / "mixed.toml"
+    ensemble.write_text(
+        '[[detectors]]\nname = "coco"\nfamily = "coco_ssd"\nmodel = "coco.onnx"\n'
+        '[[detectors]]\nname = "any"\nfamily = "synthetic"\n'
+    )
+    tallymill.sweep(folder, tmp_path / "RUN", ensemble=str(ensemble), workers=0)
+    analysis = tallymill.analyse(tmp_path / "RUN", resamples=0)
+    assert [(c.composition, c.detectors, c.scored) for c in analysis.coverage] == [
+        ("single", 1, 1),
+        ("single", 2, 1),
+        ("double", 1, 1),
+        ("double", 2, 1),
+    ]
+    assert cell(analysis).single_scored == {"coco": 2, "any": 4}
+    assert any("2 by 1, 2 by 2" in note for note in analysis.notes)
+
+
 @pytest.mark.parametrize(
     ("targets", "counted", "family"),
     [

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tallymill.engine.numbench.analysis.grid import CLEAN, Grid
 from tallymill.engine.numbench.analysis.images import UNKNOWN, range_codes
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
-from tallymill.engine.numbench.analysis.sensitivity import APART, AXES, factors_of, mean_spread, with_mean
+from tallymill.engine.numbench.analysis.sensitivity import APART, AXES, factors_of, mean_spread, with_mean, words_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -96,7 +96,7 @@ def _blocks(grid: Grid, core: Ints, name: str) -> _Blocks:
 
 
 def _places(grid: Grid, name: str) -> tuple[list[Ints], tuple[int, ...]]:
-    """The place of each leaf by S, C, K, L and appearance; a level of the factor that is none has the last and more."""
+    """The place of each leaf by S, C, K, L and appearance; one that tells not all of them lies outside the last."""
     axes = grid.axes
     looks = [CLEAN, UNKNOWN] if name in APART else axes.appearances
     appearance = np.array([looks.index(look) if look in looks else len(looks) for look, _ in axes.looks])
@@ -104,10 +104,9 @@ def _places(grid: Grid, name: str) -> tuple[list[Ints], tuple[int, ...]]:
     if name in APART:
         appearance = np.array([0 if a == CLEAN else 1 if g == APART[name] else 2 for a, g in axes.looks])
     where = [grid.system, grid.composition, range_codes(grid.count), grid.layout, appearance[grid.look]]
-    words = {"layout": axes.layouts, "appearance": looks, "composition": axes.compositions}.get(name, [])
-    if UNKNOWN in words:
-        at = len(shape) + AXES[name]
-        where[at] = np.where(where[at] == words.index(UNKNOWN), shape[at], where[at])
+    for factor, words in words_of(axes, name).items():
+        if UNKNOWN in words and len(words) > 1:
+            where[-1] = np.where(where[AXES[factor]] == words.index(UNKNOWN), shape[-1], where[-1])
     return [x.astype(np.int64) for x in where], shape
 
 

@@ -16,6 +16,7 @@ HALF = 0.5
 # Counts are sums divided by the number of detectors: two that differ at all differ by far more than this.
 SLACK = 1e-9
 LEVELS, RANGES = MAX_LEVELS + 1, len(COUNT_RANGES)
+DETECTORS = 256  # D is stored in a byte
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Counted:
     ``family_cell`` int64 [I] into [S, C, K, 3]. ``target_cell`` int64 [T] into [S, C, K]; ``errors`` float64 [4, T]:
     hard and soft counts minus requested, and both as a share of it; ``side`` int64 [T] is 0, 1, 2 for under,
     exact, over. ``visible_cell`` int64 [V] into [S, L, 101], of clean images of one target; ``visible`` float64 [2, V]
-    are their hard and soft counts.
+    are their hard and soft counts. ``covering_cell`` int64 [I] into [S, LEVELS, 256], by the least D of an image.
     """
 
     family_cell: NDArray[np.int64]
@@ -34,6 +35,7 @@ class Counted:
     side: NDArray[np.int64]
     visible_cell: NDArray[np.int64]
     visible: NDArray[np.float64]
+    covering_cell: NDArray[np.int64]
 
 
 def counted_of(images: Images, range_by: RangeBy) -> Counted:
@@ -55,7 +57,12 @@ def counted_of(images: Images, range_by: RangeBy) -> Counted:
         side=1 + (error > HALF).astype(np.int64) - (error < -HALF),
         visible_cell=((images.system * LEVELS + images.layout)[image] * (GREATEST_COUNT + 1) + requested)[alone],
         visible=np.stack([hard[alone], soft[alone]]),
+        covering_cell=place[scored] * DETECTORS + _least(images.covering[of], first),
     )
+
+
+def _least(values: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.minimum.reduceat(values, first) if len(first) else np.zeros(0, np.int64)
 
 
 def families_of(error: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -78,6 +85,7 @@ class Counting:
         self._families: NDArray[np.int64] = np.zeros(0, np.int64)
         self._sides: NDArray[np.int64] = np.zeros(0, np.int64)
         self._seen: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._coverings: NDArray[np.int64] = np.zeros(0, np.int64)
         self._errors = [ExactSums() for _ in range(4)]
         self._visible = [ExactSums() for _ in range(2)]
 
@@ -88,6 +96,7 @@ class Counting:
         self._families = _grown(self._families, shard.family_cell, cells * len(FAMILIES))
         self._sides = _grown(self._sides, shard.target_cell * 3 + shard.side, cells * 3)
         self._seen = _grown(self._seen, shard.visible_cell, points)
+        self._coverings = _grown(self._coverings, shard.covering_cell, systems * LEVELS * DETECTORS)
         for sums, values in zip(self._errors, shard.errors, strict=True):
             sums.add(values, shard.target_cell, cells)
         for sums, values in zip(self._visible, shard.visible, strict=True):
@@ -105,6 +114,10 @@ class Counting:
         """Of hard and soft errors, in objects and as shares, the exact sums (units of 2^-1200): object [S, C, K]."""
         shape = (systems, LEVELS, RANGES)
         return [np.array(sums.exact(int(np.prod(shape))), object).reshape(shape) for sums in self._errors]
+
+    def coverings(self, systems: int) -> NDArray[np.int64]:
+        """Scored images by the least D of their targets: int64 [S, C, 256], by code."""
+        return _shaped(self._coverings, (systems, LEVELS, DETECTORS))
 
     def seen(self, systems: int) -> NDArray[np.int64]:
         """Images with one target: int64 [S, L, 101]."""

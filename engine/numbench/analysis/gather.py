@@ -134,7 +134,7 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
     chance = chance_of(grid, cores_by_id(grid), seed, workers) if resamples else {}
     estimates = Estimates(point, resampled(units, resamples, seed, workers) if resamples else {})
     numbers = grid.numbers()
-    overall, cells = tabulate.cells(axes, numbers, estimates)
+    overall, cells = tabulate.cells(axes, numbers, sums.single_number, estimates)
     counts = tabulate.count_tables(axes, placing, gathered.counting)
     rows: dict[str, list[Any]] = {
         "overall": overall,
@@ -147,6 +147,7 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
         "signed_errors": counts.signed_errors,
         "curve": tabulate.curve(axes, sums.curve_number, estimates),
         "visible": counts.visible,
+        "coverage": counts.coverage,
         "saturation": list(_saturation(gathered, systems)),
         "uncovered": [
             Uncovered(name, category, tally.images)

@@ -43,8 +43,9 @@ class Images:
 
     ``core`` int64 [I] into ``cores``, distinct strings; ``prompt`` int64 [I] into ``prompts``, -1 where none is named.
     ``offsets`` int64 [I+1] into ``requested`` int64 [T] (clipped to 1..100), ``soft`` and ``hard`` float64 [T], NaN
-    where there is none. ``status`` int64 [I] into ``STATUSES``. ``cw`` and ``b`` int64 [I], scores in units of 2^-53, 0
-    without one. ``ranges_differ`` counts images whose own ``count_range`` is not that of their largest count.
+    where there is none, and ``covering`` int64 [T] (D of equation 5). ``status`` int64 [I] into ``STATUSES``. ``cw``
+    and ``b`` int64 [I], scores in units of 2^-53, 0 without one. ``ranges_differ`` counts images whose own
+    ``count_range`` is not that of their largest count.
     """
 
     system: NDArray[np.int64]
@@ -60,6 +61,7 @@ class Images:
     requested: NDArray[np.int64]
     soft: NDArray[np.float64]
     hard: NDArray[np.float64]
+    covering: NDArray[np.int64]
     status: NDArray[np.int64]
     cw: NDArray[np.int64]
     b: NDArray[np.int64]
@@ -81,7 +83,7 @@ class Images:
 
 def images_of(table: pa.Table, factors: Factors, run: int) -> Images:
     """Read rows of a scores file: its columns ``system``, ``status``, ``cw_nps``, ``b_nps``, ``targets`` (requested,
-    soft and hard), and of ``IDS`` and ``FACTORS`` those that there are. A value that no sweep writes is a
+    soft, hard and covering), and of ``IDS`` and ``FACTORS`` those that there are. A value that no sweep writes is a
     ``ValueError``.
     """
     table = table.unify_dictionaries()
@@ -109,6 +111,7 @@ def images_of(table: pa.Table, factors: Factors, run: int) -> Images:
         requested=requested,
         soft=soft,
         hard=hard,
+        covering=np.asarray(values.field("covering").fill_null(0), np.int64),
         status=status,
         cw=whole_scores(table["cw_nps"].to_numpy(), status == 0),
         b=whole_scores(table["b_nps"].to_numpy(), status == 0),

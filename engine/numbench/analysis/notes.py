@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tallymill.engine.numbench.analysis.gather import Gathered, Tables
 from tallymill.engine.numbench.analysis.images import MAX_LEVELS, MULTIPLE, UNKNOWN
-from tallymill.engine.numbench.analysis.results import SystemRow
+from tallymill.engine.numbench.analysis.results import Coverage, SystemRow
 from tallymill.engine.numbench.factors import RangeBy
 
 _RANGE_BY = {
@@ -27,10 +28,11 @@ def notes_of(
 ) -> list[str]:
     """What there is to tell, the weightiest first."""
     return [
+        *_of_runs(runs),
         *_of_images(rows),
         *_of_prompts(rows),
-        *_of_runs(runs),
         *_of_factors(gathered, tables),
+        *_of_coverage(tables.rows["coverage"]),
         *([_RANGE_BY[range_by]] if range_by in _RANGE_BY else []),
     ]
 
@@ -53,14 +55,20 @@ def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
     for row in several:
         few = row.samples_least if row.samples_least == row.samples_most else f"{row.samples_least:,} to"
         much = "" if row.samples_least == row.samples_most else f" {row.samples_most:,}"
-        yield f"{row.system}: {few}{much} images a prompt; a mean weighs images, resamples take cores whole."
+        yield (
+            f"{row.system}: {few}{much} images a prompt; every image weighs the same, and the intervals draw all images "
+            "of a core together."
+        )
 
 
 def _of_prompts(rows: Sequence[SystemRow]) -> Iterator[str]:
     for row in rows:
         if row.prompts and row.prompts_missing:
             lack = _have(row.prompts_missing, "prompt")
-            yield f"{row.system}: {lack} no image; systems may differ for what they lack."
+            yield (
+                f"{row.system}: {lack} no image, of those that another system or the prompts file has; systems may "
+                "differ for what they lack."
+            )
         if row.items_without_prompt:
             yield (
                 f"{row.system}: {_many(row.items_without_prompt, 'image')} without a prompt_id; without a core_id "
@@ -114,6 +122,19 @@ def _of_factors(gathered: Gathered, tables: Tables) -> Iterator[str]:
     if tables.split_cores:
         spread = _have(tables.split_cores, "core")
         yield f"{spread} images of more than one composition or range, which are resampled apart."
+
+
+def _of_coverage(rows: Sequence[Coverage]) -> Iterator[str]:
+    by_system: dict[str, Counter[int]] = {}
+    for row in rows:
+        by_system.setdefault(row.system, Counter())[row.detectors] += row.scored
+    for system, found in by_system.items():
+        if len(found) > 1:
+            parts = ", ".join(f"{images:,} by {number}" for number, images in sorted(found.items()))
+            yield (
+                f"{system}: not all scored images have counts of equally many detectors ({parts}); means take them "
+                "together."
+            )
 
 
 def _many(number: int, what: str) -> str:

@@ -56,7 +56,7 @@ class Cell:
     """Means over the scored images of one cell of Table 4; ``composition`` and ``count_range`` may be "all".
 
     ``gap`` is b - cw; ``single_cw`` is the score that each detector would give alone, over the images of the cell that
-    it covers.
+    it covers, of which there are ``single_scored``.
     """
 
     system: str
@@ -71,6 +71,7 @@ class Cell:
     b_nps: Estimate
     gap: Estimate
     single_cw: dict[str, Estimate] = field(default_factory=dict)
+    single_scored: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,19 @@ class Saturation:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """Scored images by D of equations 5 and 8: the number of detectors that cover the category, of an image the least.
+
+    Where D differs between images, so does what their counts are means of.
+    """
+
+    system: str
+    composition: str
+    detectors: int
+    scored: int
+
+
+@dataclass(frozen=True, slots=True)
 class Uncovered:
     """A category that no detector of the ensemble knows, with the number of a system's images that asked for it."""
 
@@ -327,6 +341,7 @@ class Analysis:
     visible: list[VisiblePoint]
     collision: list[CollisionFit]
     saturation: list[Saturation]
+    coverage: list[Coverage]
     uncovered: list[Uncovered]
     failures: list[Failure]
     agreement: Agreement | None = None

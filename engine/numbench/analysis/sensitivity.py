@@ -37,7 +37,7 @@ def sensitivity_of(sums: Sums, axes: Axes) -> tuple[dict[str, Floats], dict[str,
 
 
 def _levels(sums: Sums, axes: Axes, name: str) -> tuple[Floats, Floats, int]:
-    """Numbers and sums of cw by S, C, K, L and appearance, only the levels of the factor that are known; its axis."""
+    """Numbers and sums of cw by S, C, K, L and appearance, only levels that are known; the axis of the factor."""
     if name in APART:
         chosen = [[look[0] == CLEAN for look in axes.looks], [look == (MODIFIED, APART[name]) for look in axes.looks]]
     else:
@@ -46,9 +46,17 @@ def _levels(sums: Sums, axes: Axes, name: str) -> tuple[Floats, Floats, int]:
     number = sums.number @ member
     cw = of_units(np.moveaxis(np.moveaxis(sums.cw, -1, -2) @ member, -1, -2))
     axis = AXES["appearance" if name in APART else name]
-    words = {"layout": axes.layouts, "appearance": axes.appearances, "composition": axes.compositions}.get(name, [])
-    kept = [at for at, word in enumerate(words) if word != UNKNOWN] if words else range(number.shape[axis])
-    return np.take(number, kept, axis), np.take(cw, kept, axis), axis
+    for factor, words in words_of(axes, name).items():
+        if UNKNOWN in words and len(words) > 1:  # what nobody knows is no level, and no condition to hold either
+            kept = [at for at, word in enumerate(words) if word != UNKNOWN]
+            number, cw = (np.take(x, kept, AXES[factor]) for x in (number, cw))
+    return number, cw, axis
+
+
+def words_of(axes: Axes, name: str) -> dict[str, list[str]]:
+    """The levels of the factors whose levels are words, as the sensitivity to one of them has them."""
+    appearances = [CLEAN, MODIFIED] if name in APART else axes.appearances
+    return {"layout": axes.layouts, "appearance": appearances, "composition": axes.compositions}
 
 
 def mean_spread(number: Floats, cw: Floats, axis: int) -> tuple[Floats, Floats, NDArray[np.int64]]:

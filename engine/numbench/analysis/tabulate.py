@@ -19,6 +19,7 @@ from tallymill.engine.numbench.analysis.results import (
     ALL,
     Cell,
     Contrast,
+    Coverage,
     CurvePoint,
     Families,
     Level,
@@ -34,8 +35,12 @@ from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, count
 Ints = NDArray[np.int64]
 
 
-def cells(axes: Axes, numbers: Ints, estimates: Estimates) -> tuple[list[Cell], list[Cell]]:
-    """Table 4: one row a system over everything, and the rows by composition and count range, "all" last."""
+def cells(axes: Axes, numbers: Ints, alone: NDArray[np.float64], estimates: Estimates) -> tuple[list[Cell], list[Cell]]:
+    """Table 4: one row a system over everything, and the rows by composition and count range, "all" last.
+
+    ``alone`` [S, C, K, D] are images that each detector scored alone.
+    """
+    alone = with_all(alone, -2, -3)
     status = with_all(numbers.sum(axis=(-1, -2)), -1, -2)
     overall: list[Cell] = []
     found: list[Cell] = []
@@ -52,6 +57,7 @@ def cells(axes: Axes, numbers: Ints, estimates: Estimates) -> tuple[list[Cell], 
             b_nps=estimates("cell.b_nps", s, c, k),
             gap=estimates("cell.gap", s, c, k),
             single_cw={name: estimates("cell.single_cw", s, c, k, d) for d, name in enumerate(axes.detectors)},
+            single_scored={name: int(alone[s, c, k, d]) for d, name in enumerate(axes.detectors)},
         )
         (overall if names[1:] == (ALL, ALL) else found).append(cell)
     return overall, found
@@ -150,6 +156,7 @@ class CountTables:
     families: list[Families]
     signed_errors: list[SignedError]
     visible: list[VisiblePoint]
+    coverage: list[Coverage]
 
 
 def count_tables(axes: Axes, placing: Placing, counting: Counting) -> CountTables:
@@ -160,7 +167,7 @@ def count_tables(axes: Axes, placing: Placing, counting: Counting) -> CountTable
     errors = [
         with_all(_placed(sums, placing.systems, placing.compositions, axes), 2, 1) for sums in counting.errors(systems)
     ]
-    found = CountTables([], [], [])
+    found = CountTables([], [], [], [])
     for s, c, k, names in _cells(axes):
         stress = names[2] in STRESS_RANGES
         of = dict(zip(FAMILIES, families[s, c, k].tolist(), strict=True))
@@ -173,6 +180,9 @@ def count_tables(axes: Axes, placing: Placing, counting: Counting) -> CountTable
         means = hard, soft, hard_relative, soft_relative
         found.signed_errors.append(SignedError(*names, stress, targets, *means, under, exact, over))
     found.visible.extend(_visible(axes, placing, counting))
+    coverings = _placed(counting.coverings(systems), placing.systems, placing.compositions, axes)
+    for s, c, d in np.argwhere(coverings > 0).tolist():
+        found.coverage.append(Coverage(axes.systems[s], axes.compositions[c], d, int(coverings[s, c, d])))
     return found
 
 
