@@ -56,8 +56,8 @@ def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
         few = row.samples_least if row.samples_least == row.samples_most else f"{row.samples_least:,} to"
         much = "" if row.samples_least == row.samples_most else f" {row.samples_most:,}"
         yield (
-            f"{row.system}: {few}{much} images a prompt; every image weighs the same, and the intervals draw all images "
-            "of a core together."
+            f"{row.system}: {few}{much} images a prompt; every image weighs the same, and the intervals draw all "
+            "images of a core together."
         )
 
 
