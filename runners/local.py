@@ -109,7 +109,7 @@ class _Pool:
         if lost:
             raise RunError(
                 f"workers died {ATTEMPTS} times on {len(lost)} of {self._total} shards; the others are done: "
-                + "; ".join(lost[:10]),
+                + "; ".join(sorted(lost, key=_first_row)[:10]),
                 hint="status -9 usually means that memory ran out: use fewer --workers, then run the same command",
             )
         return summaries
@@ -210,3 +210,8 @@ def _read(line: str) -> dict[str, Any]:
     if "crash" in event:
         raise RuntimeError(f"a worker failed:\n{event['crash']}")
     return event
+
+
+def _first_row(lost: str) -> int:
+    """Of ``rows 12 to 23 (exit status -9)`` the 12: workers die in any order."""
+    return int(lost.split()[1])
