@@ -22,7 +22,7 @@ from tallymill.bench import sweep as bench_sweep
 from tallymill.engine.proposals import SCHEMA_WITH_SUPPRESSED
 from tallymill.engine.settings import Settings
 from tallymill.runners import console
-from tallymill.runners.collages import make_collages
+from tallymill.runners.demo.collages import make_collages
 from tallymill.runners.dump import SCHEMA as DUMP_SCHEMA
 from tallymill.runners.run import load
 from tallymill.runners.run_folder import RunFolder

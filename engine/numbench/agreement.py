@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tallymill.engine.numbench.analysis.results import ALL, AgreementRow
-from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, RangeBy
+from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, RangeBy, range_codes
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.kernels.count import score
 
@@ -148,10 +148,12 @@ def _units(judged: Judged, range_by: RangeBy) -> _Units:
         detector = np.maximum(0.0, 1.0 - np.abs(judged.soft[target] - n) / n)
         # Where an image has no score, none of its targets has one.
         detector = np.where(np.isnan(judged.cw_nps[image]), np.nan, detector)
-        return _Units(image, _range(judged.requested[target]), detector, human, target, target + 1, True)
+        return _Units(
+            image, range_codes(judged.requested[target].astype(np.int64)), detector, human, target, target + 1, True
+        )
     human = human_scores(judged.counts, judged.requested, judged.offsets)[image]
     size = _sizes(judged, range_by)[image]
-    return _Units(image, _range(size), judged.cw_nps[image], human, first, last)
+    return _Units(image, range_codes(size), judged.cw_nps[image], human, first, last)
 
 
 def _sizes(judged: Judged, range_by: RangeBy) -> NDArray[np.int64]:
@@ -162,10 +164,6 @@ def _sizes(judged: Judged, range_by: RangeBy) -> NDArray[np.int64]:
     if range_by == "max":
         return np.asarray(np.maximum.reduceat(counts, starts))
     return np.asarray(-(-np.add.reduceat(counts, starts) // np.diff(judged.offsets)))
-
-
-def _range(counts: NDArray[Any]) -> NDArray[np.int64]:
-    return (counts.astype(np.int64) - 1) // 25
 
 
 def _row(system: str, name: str, judged: Judged, units: _Units, mine: NDArray[np.bool_], width: int) -> AgreementRow:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 COUNT_RANGES = ("1-25", "26-50", "51-75", "76-100")
 # Human agreement and detector-human correlation weaken above 50: results there are stress tests (Table 5).
@@ -22,13 +25,23 @@ LEAST_COUNT, GREATEST_COUNT = 1, 100
 # How an image with several counts gets one range: by its largest, by their mean rounded up, or each target by its own
 # (for analysis only).
 RangeBy = Literal["max", "mean", "per-target"]
+T = TypeVar("T", bound=np.signedinteger[Any])
 
 
 def count_range(count: int) -> str:
     """The range that a count of 1 to 100 lies in."""
     if not LEAST_COUNT <= count <= GREATEST_COUNT:
         raise ValueError(f"count {count} lies outside {LEAST_COUNT}..{GREATEST_COUNT}")
-    return COUNT_RANGES[(count - 1) // 25]
+    return COUNT_RANGES[int(range_codes(np.int64(count)))]
+
+
+@overload
+def range_codes(counts: np.int64) -> np.int64: ...
+@overload
+def range_codes(counts: NDArray[T]) -> NDArray[T]: ...
+def range_codes(counts: Any) -> Any:
+    """The place in ``COUNT_RANGES`` of counts of 1 to 100, of their own signed dtype."""
+    return (counts - 1) // 25
 
 
 def modifier_group(modifiers: Iterable[str]) -> str:

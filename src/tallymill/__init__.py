@@ -32,12 +32,12 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tallymill.engine.settings import Settings
-    from tallymill.runners.analyse import analyse
-    from tallymill.runners.calibrate import calibrate
-    from tallymill.runners.collision import collision
     from tallymill.runners.dump import dump
-    from tallymill.runners.prompts import build_prompts, check_prompts, subset_prompts
-    from tallymill.runners.report import report
+    from tallymill.runners.numbench.analyse import analyse
+    from tallymill.runners.numbench.calibrate import calibrate
+    from tallymill.runners.numbench.collision import collision
+    from tallymill.runners.numbench.prompts import build_prompts, check_prompts, subset_prompts
+    from tallymill.runners.numbench.report import report
     from tallymill.runners.rescore import rescore
     from tallymill.runners.run import load
     from tallymill.runners.single import score
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Settings": "tallymill.engine.settings",
-    "analyse": "tallymill.runners.analyse",
-    "build_prompts": "tallymill.runners.prompts",
-    "calibrate": "tallymill.runners.calibrate",
-    "check_prompts": "tallymill.runners.prompts",
-    "collision": "tallymill.runners.collision",
+    "analyse": "tallymill.runners.numbench.analyse",
+    "build_prompts": "tallymill.runners.numbench.prompts",
+    "calibrate": "tallymill.runners.numbench.calibrate",
+    "check_prompts": "tallymill.runners.numbench.prompts",
+    "collision": "tallymill.runners.numbench.collision",
     "dump": "tallymill.runners.dump",
     "load": "tallymill.runners.run",
-    "report": "tallymill.runners.report",
+    "report": "tallymill.runners.numbench.report",
     "rescore": "tallymill.runners.rescore",
     "score": "tallymill.runners.single",
-    "subset_prompts": "tallymill.runners.prompts",
+    "subset_prompts": "tallymill.runners.numbench.prompts",
     "sweep": "tallymill.runners.sweep",
 }
 

@@ -8,7 +8,7 @@ import pytest
 import tallymill
 from tallymill.errors import UsageError
 from tallymill.runners.files import appearing, write_json
-from tallymill.runners.gallery import _hashes
+from tallymill.runners.numbench.gallery import _hashes
 
 
 @pytest.fixture(scope="module")

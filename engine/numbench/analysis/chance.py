@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.grid import CLEAN, Grid
-from tallymill.engine.numbench.analysis.images import UNKNOWN, range_codes
+from tallymill.engine.numbench.analysis.images import UNKNOWN
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
 from tallymill.engine.numbench.analysis.sensitivity import APART, AXES, factors_of, mean_spread, with_mean, words_of
+from tallymill.engine.numbench.factors import range_codes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.exact_sum import ExactSums
-from tallymill.engine.numbench.analysis.images import MAX_LEVELS, Images, counts_of, range_codes
-from tallymill.engine.numbench.factors import COUNT_RANGES, GREATEST_COUNT, RangeBy
+from tallymill.engine.numbench.analysis.images import MAX_LEVELS, Images, counts_of
+from tallymill.engine.numbench.factors import COUNT_RANGES, GREATEST_COUNT, RangeBy, range_codes
 
 FAMILIES = ("none", "cardinality", "binding")
 HALF = 0.5

@@ -10,9 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.codes import Codes
-from tallymill.engine.numbench.analysis.images import MULTIPLE, UNKNOWN, Factors, range_codes
+from tallymill.engine.numbench.analysis.images import MULTIPLE, UNKNOWN, Factors
 from tallymill.engine.numbench.analysis.leaves import COUNTS, HIGH_UNIT, LOW_UNIT, Leaves
-from tallymill.engine.numbench.factors import APPEARANCES, COMPOSITIONS, COUNT_RANGES, GREATEST_COUNT, LAYOUTS
+from tallymill.engine.numbench.factors import (
+    APPEARANCES,
+    COMPOSITIONS,
+    COUNT_RANGES,
+    GREATEST_COUNT,
+    LAYOUTS,
+    range_codes,
+)
 from tallymill.engine.numbench.factors import MODIFIER_GROUPS as GROUPS
 
 CLEAN, MODIFIED = APPEARANCES

@@ -12,7 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.codes import Codes, coded, encoded_strings
-from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, GREATEST_COUNT, LEAST_COUNT, RangeBy
+from tallymill.engine.numbench.factors import (
+    COMPOSITIONS,
+    COUNT_RANGES,
+    GREATEST_COUNT,
+    LEAST_COUNT,
+    RangeBy,
+    range_codes,
+)
 from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 
 # What a shard's scores are read for; factors may be absent. ``item_id`` is read where an image needs it as its core.
@@ -141,12 +148,6 @@ def counts_of(images: Images, range_by: RangeBy) -> NDArray[np.int64]:
             found[some] = -(-np.add.reduceat(images.requested, starts) // number[some])
         else:
             found[some] = np.maximum.reduceat(images.requested, starts)
-    return found
-
-
-def range_codes(count: NDArray[T]) -> NDArray[T]:
-    """The place in ``COUNT_RANGES`` of counts of 1 to 100."""
-    found: NDArray[T] = (count - 1) // 25
     return found
 
 

@@ -19,10 +19,9 @@ from tallymill.engine.numbench.analysis.images import (
     STATUSES,
     Images,
     counts_of,
-    range_codes,
     whole_scores,
 )
-from tallymill.engine.numbench.factors import RangeBy
+from tallymill.engine.numbench.factors import RangeBy, range_codes
 
 # Bits of the attributes of a leaf, the last ones lowest. "stratum_range" is the range of the image, "count" that of the
 # leaf: with each target by its own range they differ.

@@ -10,6 +10,7 @@ from tallymill.engine.numbench.analysis.gather import Gathered, Tables
 from tallymill.engine.numbench.analysis.images import MAX_LEVELS, MULTIPLE, UNKNOWN
 from tallymill.engine.numbench.analysis.results import Coverage, SystemRow
 from tallymill.engine.numbench.factors import RangeBy
+from tallymill.engine.words import counted, listed
 
 _RANGE_BY = {
     "mean": "The count range of an image with several counts is that of their mean, rounded up.",
@@ -44,7 +45,7 @@ def _of_images(rows: Sequence[SystemRow]) -> Iterator[str]:
             lost = row.error + row.uncovered
             verbs = ("have", "are") if lost > 1 else ("has", "is")
             yield (
-                f"{row.system}: {lost:,} of {_many(row.items, 'image')} {verbs[0]} no score "
+                f"{row.system}: {lost:,} of {counted(row.items, 'image')} {verbs[0]} no score "
                 f"({', '.join(parts)}) and {verbs[1]} in no mean."
             )
         if not row.scored:
@@ -71,7 +72,7 @@ def _of_prompts(rows: Sequence[SystemRow]) -> Iterator[str]:
             )
         if row.items_without_prompt:
             yield (
-                f"{row.system}: {_many(row.items_without_prompt, 'image')} without a prompt_id; without a core_id "
+                f"{row.system}: {counted(row.items_without_prompt, 'image')} without a prompt_id; without a core_id "
                 "too, each stands for itself in resamples and contrasts."
             )
 
@@ -88,14 +89,14 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ):
         others = [run["run"] for run in runs[1:] if run[name] != first[name]]
         if others:
-            yield f"{_listed(others)} was scored with other {words} than {first['run']}: scores do not compare."
+            yield f"{listed(others, _SHOWN)} was scored with other {words} than {first['run']}: scores do not compare."
     digests = {run["run"]: (run["manifest"].get("prompts") or {}).get("sha256") for run in runs}
     told = [name for name, digest in digests.items() if digest]
     others = [name for name in told if digests[name] != digests[told[0]]]
     if others:
         yield (
-            f"{_listed(others)} was swept with another prompts file than {told[0]}: systems may differ for what they "
-            "were asked."
+            f"{listed(others, _SHOWN)} was swept with another prompts file than {told[0]}: systems may differ for what "
+            "they were asked."
         )
 
 
@@ -137,18 +138,9 @@ def _of_coverage(rows: Sequence[Coverage]) -> Iterator[str]:
             )
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _have(number: int, what: str) -> str:
-    return f"{_many(number, what)} {'has' if number == 1 else 'have'}"
+    return f"{counted(number, what)} {'has' if number == 1 else 'have'}"
 
 
 def _are(number: int, what: str) -> str:
-    return f"{_many(number, what)} {'is' if number == 1 else 'are'}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return f"{counted(number, what)} {'is' if number == 1 else 'are'}"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ALL = "all"
+# Of cores, where nobody says how many.
+RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, slots=True)

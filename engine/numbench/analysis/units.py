@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tallymill.engine.exact_sum import ExactSums, rounded
 from tallymill.engine.numbench.analysis.grid import Grid
-from tallymill.engine.numbench.analysis.images import range_codes
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
 from tallymill.engine.numbench.analysis.pairs import PairedLevels, contrasts_of, differences
+from tallymill.engine.numbench.factors import range_codes
 
 # Numbers that one block of units may have in its largest array.
 _BLOCK = 1 << 21

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 import tallymill
+from tallymill.commands.analysis_options import DEFAULTS, Options
 from tallymill.commands.base import DONE, SOME_FAILED, Json, app, print_json
 from tallymill.engine.numbench.analysis.results import Analysis
-from tallymill.engine.report import tables
+from tallymill.engine.report import serialize, tables
 from tallymill.errors import UsageError
 from tallymill.runners import console
 
@@ -24,13 +24,7 @@ _MOST_ROWS = 60
 def analyse(
     *runs: Path,
     out: Path | None = None,
-    range_by: Literal["max", "mean", "per-target"] = "max",
-    resamples: int = 2_000,
-    seed: int = 0,
-    prompts: Path | None = None,
-    annotations: Path | None = None,
-    kappa_width: int = 1,
-    workers: int | None = None,
+    options: Options = DEFAULTS,
     as_json: Json = False,
 ) -> int:
     """Scores by count range and factor, failure families and more, with intervals, of one or several systems.
@@ -41,38 +35,12 @@ def analyse(
         RUN folders, complete.
     out
         Folder for analysis.json, analysis.md and a CSV a table.
-    range_by
-        How an image with several counts gets its count range: by the largest, by their mean rounded up, or each target
-        by its own.
-    resamples
-        Bootstrap resamples of cores for the intervals; 0 for none.
-    seed
-        Of the resamples.
-    prompts
-        The prompts file: tells which prompts have no image, and brings factors that a RUN does not know.
-    annotations
-        Counts by people, to compare the detectors with: Parquet, JSONL or CSV with a row an image, category and
-        annotator: item_id, category (or target), annotator, count, and perhaps ambiguous and system.
-    kappa_width
-        Width of the bins of counts for Fleiss' kappa; 1 tells all counts apart.
-    workers
-        Threads; by default one for each processor.
     """
     if not runs:
         raise UsageError("no RUN given", hint="tallymill analyse RUN…")
-    result = tallymill.analyse(
-        runs,
-        out,
-        range_by=range_by,
-        resamples=resamples,
-        seed=seed,
-        prompts=prompts,
-        annotations=annotations,
-        kappa_width=kappa_width,
-        workers=workers,
-    )
+    result = tallymill.analyse(runs, out, **options.arguments())
     if as_json:
-        print_json(tables.as_json(result))
+        print_json(serialize.as_json(result))
     else:
         _show(result, out)
     return SOME_FAILED if any(row.error for row in result.systems) else DONE

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 import tallymill
 from tallymill.commands.base import DONE, SOME_FAILED, Json, app, print_json
-from tallymill.runners.calibration_files import as_dict
-from tallymill.runners.calibration_tables import show_calibration
+from tallymill.runners.numbench.calibration_files import as_dict
+from tallymill.runners.numbench.calibration_tables import show_calibration
 
 
 @app.command

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 import tallymill
 from tallymill.commands.base import DONE, Json, app, print_json
 from tallymill.errors import UsageError
-from tallymill.runners.collision import MAX_COUNT, show_collision
+from tallymill.runners.numbench.collision import MAX_COUNT, show_collision
 
 # Not unbounded: "1-999999999999" would be written out first.
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)

@@ -28,8 +28,8 @@ def demo(
     images
         Images in all, at most 70.
     """
-    from tallymill.runners.demo import run_demo
-    from tallymill.runners.demo_tables import NOTES, demo_tables
+    from tallymill.runners.demo.demo import run_demo
+    from tallymill.runners.demo.tables import NOTES, demo_tables
 
     with console.Bar(show=not as_json) as bar:
         tell = None if as_json else lambda line: console.err.print(line, markup=False)

@@ -205,7 +205,7 @@ def test_a_vocabulary_that_is_none(names, message):
 
 
 def test_real_prompts_are_read_back():
-    from tallymill.runners.prompts import build_prompts
+    from tallymill.runners.numbench.prompts import build_prompts
 
     table = build_prompts(seed=1)
     for row in table.take(pa.array(np.arange(1, 640_000, 3989))).to_pylist():

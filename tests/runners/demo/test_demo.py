@@ -15,9 +15,9 @@ from tallymill.engine.numbench.draw import PALETTE
 from tallymill.engine.numbench.truth import Truth, read_truth
 from tallymill.engine.proposals import SCHEMA, SCHEMA_WITH_SUPPRESSED
 from tallymill.errors import RunError, UsageError
-from tallymill.runners import demo
-from tallymill.runners.demo import CountRow, DemoResult
-from tallymill.runners.demo_tables import demo_tables
+from tallymill.runners.demo import demo
+from tallymill.runners.demo.demo import CountRow, DemoResult
+from tallymill.runners.demo.tables import demo_tables
 from tallymill.runners.summary import Summary
 
 

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from tallymill.engine.report.gallery import Card
-from tallymill.runners.gallery import BINS, Chosen, choose
-from tallymill.runners.gallery_images import make_cards
+from tallymill.runners.numbench.gallery import BINS, Chosen, choose
+from tallymill.runners.numbench.gallery_images import make_cards
 from tallymill.runners.run import Run
 from tallymill.runners.sweep import sweep
 

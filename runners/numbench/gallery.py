@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tallymill.engine.manifests.hashing import hash64
 from tallymill.engine.numbench.analysis.gather import SystemKey
 from tallymill.engine.numbench.analysis.images import MULTIPLE
-from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES
+from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, range_codes
 from tallymill.engine.numbench.scores import SCORED
 from tallymill.engine.report.gallery import GROUPS, RANDOM, TYPICAL, WORST
 from tallymill.runners.parts import naming_damage
@@ -205,7 +205,7 @@ def _keys(rows: pa.Table, run: int, cells: dict[Cell, int]) -> NDArray[np.int64]
     lengths = targets.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     requested = targets.flatten().field("requested").to_numpy(zero_copy_only=False)
     most = np.maximum.reduceat(requested, np.concatenate([[0], np.cumsum(lengths)[:-1]])).astype(np.int64)
-    ranges = np.clip((most - 1) // 25, 0, len(COUNT_RANGES) - 1)
+    ranges = np.clip(range_codes(most), 0, len(COUNT_RANGES) - 1)
     by_number = pa.array((COMPOSITIONS[0], *COMPOSITIONS, MULTIPLE)).take(pa.array(np.minimum(lengths, 3)))
     if "composition" in rows.column_names:
         given = rows["composition"].cast(pa.string()).combine_chunks()

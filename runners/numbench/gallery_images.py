@@ -22,7 +22,7 @@ from tallymill.engine.report.gallery import Asked, Card, Layer
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
 from tallymill.kernels.count import calibrate
-from tallymill.runners.gallery import Chosen
+from tallymill.runners.numbench.gallery import Chosen
 from tallymill.runners.parts import read_part
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run

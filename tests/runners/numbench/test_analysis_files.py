@@ -8,9 +8,10 @@ import pytest
 
 import tallymill
 from tallymill.engine.numbench.analysis.results import Agreement, AgreementRow, Analysis
-from tallymill.engine.report import tables
+from tallymill.engine.report.markdown import markdown
+from tallymill.engine.report.serialize import from_json
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.analysis_files import load_analysis, write_analysis
+from tallymill.runners.numbench.analysis_files import load_analysis, write_analysis
 
 HOSTILE = "a|b <script>alert(1)</script>\n# *x* `y` [z](http://e) ‮ 😀 " + "w" * 300
 
@@ -82,7 +83,7 @@ def test_a_table_a_file(analysis, agreed, tmp_path):
 
 
 def test_markdown(agreed):
-    text = tables.markdown(agreed)
+    text = markdown(agreed)
     assert "## Scores by count range (Table 4)" in text
     assert "51-75 ‡" in text
     assert "| loss ‡ |" in text
@@ -148,7 +149,7 @@ def test_the_command(run, analysis, command, tmp_path):
         assert words in done.stdout
     assert load_analysis(tmp_path / "OUT") == analysis
     told = command("analyse", run, "--resamples", 15, "--json")
-    assert tables.from_json(json.loads(told.stdout)) == analysis
+    assert from_json(json.loads(told.stdout)) == analysis
     assert command("analyse").returncode == 2
     assert command("analyse", run, "--range-by", "least").returncode == 2
     missing = command("analyse", tmp_path / "none")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from tallymill.engine.numbench.calibration import DetectorCalibration
-from tallymill.runners.demo import DemoResult
+from tallymill.runners.demo.demo import DemoResult
 
 NOTES = """
 asked, seen, counted  mean counts of one category in one image. Half of the images ask for two categories, and their

@@ -23,10 +23,10 @@ from tallymill.engine.numbench.truth import Truth, read_truth
 from tallymill.errors import UsageError
 from tallymill.exporters import hub
 from tallymill.kernels.count import calibrate, threshold
-from tallymill.runners.calibrate import calibrate as fit_temperatures
-from tallymill.runners.collages import MOST_IMAGES, make_collages
+from tallymill.runners.demo.collages import MOST_IMAGES, make_collages
 from tallymill.runners.files import without_nan
-from tallymill.runners.report import report
+from tallymill.runners.numbench.calibrate import calibrate as fit_temperatures
+from tallymill.runners.numbench.report import report
 from tallymill.runners.rescore import rescore
 from tallymill.runners.run import Run, load
 from tallymill.runners.summary import Summary

@@ -11,21 +11,22 @@ import pyarrow as pa
 
 from tallymill import __version__
 from tallymill.engine.manifests.prompts import PromptsTable
-from tallymill.engine.numbench.analysis.results import Analysis
+from tallymill.engine.numbench.analysis.results import RESAMPLES, Analysis
 from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import RangeBy
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.figures import figures_of, reliability_of
 from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.page import Page, RunRecord, render, require_templates
+from tallymill.engine.words import listed
 from tallymill.errors import UsageError
-from tallymill.runners.analyse import RESAMPLES, analyse, opened, system_names
-from tallymill.runners.calibrate import incomparable, require_disjoint
-from tallymill.runners.calibration_files import load_calibration
 from tallymill.runners.files import appearing, encoded
-from tallymill.runners.gallery import choose
-from tallymill.runners.gallery_images import TextOf, make_cards
 from tallymill.runners.local import require_workers
+from tallymill.runners.numbench.analyse import analyse, opened, system_names
+from tallymill.runners.numbench.calibrate import incomparable, require_disjoint
+from tallymill.runners.numbench.calibration_files import load_calibration
+from tallymill.runners.numbench.gallery import choose
+from tallymill.runners.numbench.gallery_images import TextOf, make_cards
 from tallymill.runners.outputs import require_file, require_outside
 from tallymill.runners.run import Run
 
@@ -127,7 +128,7 @@ def _require_packages() -> None:
 
 def _title(analysis: Analysis) -> str:
     names = [row.system for row in analysis.systems]
-    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: NumBench report"
+    return f"{listed(names, 3)}: NumBench report"
 
 
 def _record(run: Run) -> RunRecord:

@@ -17,10 +17,10 @@ from tallymill.engine.numbench.agreement import Judged, agreement_rows
 from tallymill.engine.numbench.analysis.results import Agreement
 from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, RangeBy
 from tallymill.engine.numbench.scores import SCORED
+from tallymill.engine.words import counted
 from tallymill.errors import ManifestError, UsageError
-from tallymill.runners.annotations import MEND, Annotation, Annotations, read_annotations
+from tallymill.runners.numbench.annotations import MEND, Annotation, Annotations, read_annotations
 from tallymill.runners.run import Run
-from tallymill.runners.words import counted
 
 _COLUMNS = ["item_id", "system", "targets", "cw_nps", "status"]
 

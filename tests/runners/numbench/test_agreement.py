@@ -10,8 +10,8 @@ import pytest
 
 import tallymill
 from tallymill.errors import ManifestError, UsageError
-from tallymill.runners.agreement import agreement_of
-from tallymill.runners.annotations import read_annotations
+from tallymill.runners.numbench.agreement import agreement_of
+from tallymill.runners.numbench.annotations import read_annotations
 from tallymill.runners.run import Run, load
 
 ITEMS = 50

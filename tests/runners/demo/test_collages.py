@@ -12,8 +12,8 @@ from PIL import Image
 
 from tallymill.engine.numbench.prompts.build import SCHEMA
 from tallymill.errors import MissingExtraError, UsageError
-from tallymill.runners import collages
-from tallymill.runners.collages import Collage, CollageSet, Photograph, draw, make_collages, plan, visible_boxes
+from tallymill.runners.demo import collages
+from tallymill.runners.demo.collages import Collage, CollageSet, Photograph, draw, make_collages, plan, visible_boxes
 
 BACK, THING = (250, 250, 250), (0, 0, 0)
 

@@ -14,11 +14,11 @@ from tallymill.engine.manifests.base import Faults
 from tallymill.engine.numbench.labelling import label_proposals
 from tallymill.engine.numbench.truth import Truth
 from tallymill.engine.proposals import OK, Proposals
+from tallymill.engine.words import counted, listed
 from tallymill.errors import RunError
 from tallymill.runners.parts import naming_values
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
-from tallymill.runners.words import counted
 
 # A box may reach beyond its image by a rounding; more is told.
 SLACK = 1.0
@@ -226,7 +226,7 @@ class _Work:
             notes.append(f"No true object of {targets} ({bare} without any): every proposal of these counts as false.")
         if self._unasked:
             names = [f"{name} {number}" for name, number in sorted(self._unasked.items())]
-            shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+            shown = listed(names, SHOWN)
             number = counted(self._unasked.total(), "true object")
             notes.append(f"Left aside: {number} of categories that their image was not asked for ({shown}).")
         absent = np.flatnonzero(~self.met)

@@ -21,13 +21,13 @@ from tallymill.engine.numbench.labelling import LEAST_IOU
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.numbench.truth import read_truth
 from tallymill.engine.report.canvas import drawing
+from tallymill.engine.words import counted
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.calibration_files import write_calibration
-from tallymill.runners.labels import Labelled, Labels, label_run
+from tallymill.runners.numbench.calibration_files import write_calibration
+from tallymill.runners.numbench.labels import Labelled, Labels, label_run
 from tallymill.runners.outputs import require_outside
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import ensemble_of, plan_of
-from tallymill.runners.words import counted
 
 SHOWN = 5
 

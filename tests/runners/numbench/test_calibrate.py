@@ -15,8 +15,8 @@ from tallymill.engine.ensemble import load_ensemble
 from tallymill.engine.numbench.calibration import TAU_BOUNDS, fit_temperature, measure
 from tallymill.engine.numbench.labelling import pair_iou
 from tallymill.errors import ManifestError, MissingExtraError, RunError, UsageError
-from tallymill.runners.calibrate import _refused, calibrate, require_disjoint
-from tallymill.runners.calibration_files import as_dict, ensemble_text, load_calibration
+from tallymill.runners.numbench.calibrate import _refused, calibrate, require_disjoint
+from tallymill.runners.numbench.calibration_files import as_dict, ensemble_text, load_calibration
 from tallymill.runners.run import Run, load
 
 ITEMS = 60

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tallymill import __version__
 from tallymill.engine.numbench.analysis.results import Analysis
-from tallymill.engine.report.tables import as_json, csv_tables, from_json, markdown
+from tallymill.engine.report.markdown import markdown
+from tallymill.engine.report.serialize import as_json, csv_tables, from_json
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.files import appearing, encoded, of_version, versions, write_json
 

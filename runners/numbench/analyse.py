@@ -11,21 +11,21 @@ from typing import Any, get_args
 from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, Tables, system_rows, tables_of
 from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, UNKNOWN, Factors
 from tallymill.engine.numbench.analysis.notes import notes_of
-from tallymill.engine.numbench.analysis.results import ALL, Analysis, CollisionFit
+from tallymill.engine.numbench.analysis.results import ALL, RESAMPLES, Analysis, CollisionFit
 from tallymill.engine.numbench.collision.fit import fit_layouts
 from tallymill.engine.numbench.factors import RangeBy
+from tallymill.engine.words import counted, listed
 from tallymill.errors import MissingExtraError, UsageError
-from tallymill.runners.agreement import agreement_of
-from tallymill.runners.analyse_shard import KnownPrompts, ShardReader
-from tallymill.runners.analysis_files import require_folder, write_analysis
-from tallymill.runners.annotations import read_annotations
 from tallymill.runners.local import require_workers
+from tallymill.runners.numbench.agreement import agreement_of
+from tallymill.runners.numbench.analyse_shard import KnownPrompts, ShardReader
+from tallymill.runners.numbench.analysis_files import require_folder, write_analysis
+from tallymill.runners.numbench.annotations import read_annotations
 from tallymill.runners.outputs import require_outside
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
-from tallymill.runners.words import counted
 
-RESAMPLES, MOST_RESAMPLES = 2_000, 1_000_000
+MOST_RESAMPLES = 1_000_000
 
 
 def analyse(
@@ -50,15 +50,7 @@ def analyse(
     Raises ``RunError`` where a RUN is not complete.
     """
     sources = opened(runs)
-    if range_by not in get_args(RangeBy):
-        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
-    for name, value in (("resamples", resamples), ("seed", seed)):
-        if value < 0:
-            raise UsageError(f"{name} {value}: must be 0 or more")
-    if resamples > MOST_RESAMPLES:
-        raise UsageError(f"resamples {resamples}: must be {MOST_RESAMPLES:,} or fewer")
-    if kappa_width < 1:
-        raise UsageError(f"kappa_width {kappa_width}: must be 1 or more")
+    _require_sense(range_by, resamples, seed, kappa_width)
     counts = None if annotations is None else read_annotations(annotations)
     if out is not None:
         for run in sources:
@@ -86,6 +78,16 @@ def analyse(
     if folder is not None:
         write_analysis(analysis, folder)
     return analysis
+
+
+def _require_sense(range_by: str, resamples: int, seed: int, kappa_width: int) -> None:
+    if range_by not in get_args(RangeBy):
+        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
+    for name, value, least in (("resamples", resamples, 0), ("seed", seed, 0), ("kappa_width", kappa_width, 1)):
+        if value < least:
+            raise UsageError(f"{name} {value}: must be {least} or more")
+    if resamples > MOST_RESAMPLES:
+        raise UsageError(f"resamples {resamples}: must be {MOST_RESAMPLES:,} or fewer")
 
 
 def _collision(tables: Tables, notes: list[str]) -> list[CollisionFit]:
@@ -159,10 +161,9 @@ def _compared(gathered: Gathered, sources: Sequence[Run]) -> Iterator[str]:
         if clashes and not (name == "core_id" and asked.mixed):
             _, first, second = clashes[0]
             ids = [word for word, *runs in clashes if runs == [first, second]]
-            more = f" and {len(ids) - 3:,} more" if len(ids) > 3 else ""
             raise UsageError(
                 f"{sources[first].path} and {sources[second].path} ask for different targets under the same {name} "
-                f"({', '.join(ids[:3])}{more}): their prompts are of different sets",
+                f"({listed(ids, 3)}): their prompts are of different sets",
                 hint="analyse them apart, or give one of them other ids in its prompts file or manifest and sweep it "
                 "again",
             )

@@ -211,7 +211,7 @@ def test_a_package_that_is_missing_is_told_before_any_work(swept, tmp_path, monk
         return plain(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    monkeypatch.setattr("tallymill.runners.report.analyse", None)
+    monkeypatch.setattr("tallymill.runners.numbench.report.analyse", None)
     with pytest.raises(MissingExtraError, match=package):
         tallymill.report(swept / "run", tmp_path / "r.html")
 
