@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
+from numpy.typing import NDArray
+
+from tallymill.exporters.from_tfjs import convert
+from tallymill.exporters.recipes.base import GraphInput, GraphOutput
 
 
 def encode(value: Any) -> dict[str, Any]:
@@ -69,3 +76,67 @@ class Graph:
 @pytest.fixture
 def graph() -> Graph:
     return Graph()
+
+
+def open_session(model: onnx.ModelProto) -> ort.InferenceSession:
+    """The model, ready to run on the CPU."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def draw(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    """Normally distributed numbers of this shape."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def swish(graph: Graph, scale: float, shift: float = 3.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Put x -> conv -> scale * conv * relu6(conv + shift) into the graph; what conv and the whole give for 4 draws."""
+    graph.constant("w", draw(1, 1, 3, 4, seed=1))
+    graph.constant("bias", draw(4, seed=2))
+    graph.op("conv", "_FusedConv2D", ["x", "w", "bias"], padding="SAME", strides=[1] * 4, fused_ops=["BiasAdd"])
+    graph.op("scaled", "Mul", [graph.constant("c", scale), "conv"])
+    graph.op("shifted", "Add", ["conv", graph.constant("three", shift)])
+    graph.op("clipped", "Relu6", ["shifted"])
+    graph.op("out", "Mul", ["scaled", "clipped"])
+    y = draw(2, 5, 5, 3).astype(np.float64) * 4 @ draw(1, 1, 3, 4, seed=1)[0, 0] + draw(4, seed=2)
+    return y, y * scale * np.clip(y + shift, 0, 6)
+
+
+def first_convolution(graph: Graph, channels: int) -> str:
+    """``x`` through a convolution that changes nothing, after which it lies channels-first."""
+    eye = graph.constant("eye", np.eye(channels).reshape(1, 1, channels, channels))
+    return graph.op("first", "Conv2D", ["x", eye], padding="SAME", strides=[1] * 4)
+
+
+@pytest.fixture(scope="session")
+def session() -> Callable[[onnx.ModelProto], ort.InferenceSession]:
+    return open_session
+
+
+@pytest.fixture(scope="session")
+def noise() -> Callable[..., NDArray[np.float32]]:
+    return draw
+
+
+@pytest.fixture(scope="session")
+def hard_swish() -> Callable[..., tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    return swish
+
+
+@pytest.fixture(scope="session")
+def channels_first() -> Callable[[Graph, int], str]:
+    return first_convolution
+
+
+@pytest.fixture
+def run(graph: Graph, tmp_path: Path) -> Callable[..., tuple[list[Any], Counter[str]]]:
+    """Convert the graph and run it on ``x``; returns the outputs and the converted model's operators."""
+
+    def run(x: NDArray[Any], *outputs: str, shape: Any = None, **options: Any) -> tuple[list[Any], Counter[str]]:
+        given = GraphInput("x", "x", x.dtype.name, shape or x.shape)
+        wanted = [GraphOutput(name, f"out{i}") for i, name in enumerate(outputs)]
+        model = convert(graph.write(tmp_path), inputs=[given], outputs=wanted, **options)
+        return open_session(model).run(None, {"x": x}), Counter(node.op_type for node in model.graph.node)
+
+    return run
