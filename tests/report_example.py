@@ -40,6 +40,10 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         "systems": [r.SystemRow(s, "RUN", 400, 384, 8, 8, 100, 50, 4, 4, 0, 0, 3) for s in systems],
         "overall": [c for c in cells if (c.composition, c.count_range) == ("all", "all")],
         "cells": [c for c in cells if (c.composition, c.count_range) != ("all", "all")],
+        "differences": [
+            r.Difference(s, systems[0], c, n, n in STRESS_RANGES, 48, estimate(0.05), estimate(-0.05))
+            for s, c, n in product(systems[1:], ("all", *COMPOSITIONS), ("all", *COUNT_RANGES))
+        ],
         "losses": [r.Loss(s, c, estimate(0.8), estimate(0.7)) for s, c in product(systems, ("all", *COMPOSITIONS))],
         "levels": [
             r.Level(s, "layout", v, 100, 96, estimate(0.4), estimate(0.5)) for s, v in product(systems, LAYOUTS)

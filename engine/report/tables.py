@@ -35,6 +35,7 @@ def tables_of(analysis: Analysis) -> list[Table]:
     found = [
         systems_table(analysis),
         scores_table(analysis),
+        differences_table(analysis),
         detectors_table(analysis),
         _levels(analysis),
         _contrasts(analysis),
@@ -78,6 +79,26 @@ def scores_table(analysis: Analysis) -> Table:
             rows.append([system, composition, label, *values])
     columns = ["system", "composition", "score", *map(ranged, COUNT_RANGES), ALL, f"loss {STRESS_MARK}"]
     return Table("Scores by count range (Table 4)", columns, rows, text=3, note=STRESS_NOTE)
+
+
+def differences_table(analysis: Analysis, *, whole: bool = False) -> Table:
+    """What systems differ by, cell by cell of Table 4; with ``whole`` only over everything."""
+    rows = [
+        [
+            f"{row.system} - {row.reference}",
+            row.composition,
+            ranged(row.count_range),
+            f"{row.cores_both:,}",
+            estimate(row.cw_nps, signed=True),
+            estimate(row.b_nps, signed=True),
+        ]
+        for row in analysis.differences
+        if (row.composition == row.count_range == ALL if whole else row.cw_nps.value is not None)
+    ]
+    note = "Each mean is over the images that its system has scored; cores: those with a scored image of both."
+    note = note if whole else f"{note} {STRESS_NOTE}"
+    columns = ["systems", "composition", "count range", "cores", "cw-NPS", "b-NPS"]
+    return Table("Differences between systems", columns, rows, text=3, note=note)
 
 
 def detectors_table(analysis: Analysis) -> Table:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tallymill.engine.numbench.analysis.results import Estimate
 
 LEVEL = 95.0
+# Resamples that differ by no more are alike: what they are sums of was rounded, to far less than this.
+ALIKE = 1e-9
 
 
 class Estimates:
@@ -29,14 +31,16 @@ class Estimates:
 
 
 def _intervals(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Low and high ends over the resamples that have a value, and how many have none."""
+    """Low and high ends over the resamples that have a value, NaN where these are all alike; how many have none."""
     missing = np.isnan(values)
     nulls = missing.sum(axis=0)
     ordered = np.sort(values, axis=0)  # NaN last
     number = len(values) - nulls
     tail = (100.0 - LEVEL) / 200.0
     low, high = (_quantile(ordered, number, share) for share in (tail, 1.0 - tail))
-    return low, high, nulls
+    last = np.take_along_axis(ordered, np.maximum(number - 1, 0)[None], axis=0)[0]
+    differ = last - ordered[0] > ALIKE
+    return np.where(differ, low, np.nan), np.where(differ, high, np.nan), nulls
 
 
 def _quantile(ordered: NDArray[np.float64], number: NDArray[np.int64], share: float) -> NDArray[np.float64]:

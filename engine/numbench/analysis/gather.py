@@ -14,6 +14,7 @@ from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
 from tallymill.engine.numbench.analysis.chance import chance_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
+from tallymill.engine.numbench.analysis.differences import differences_of
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid, Sums, axes_of, placing_of, sums_of
 from tallymill.engine.numbench.analysis.images import Factors, Images
@@ -132,13 +133,15 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
     spreads, cells_of = sensitivity_of(sums, axes)
     point = statistics(_with_axis(sums), axes) | {name: values[None] for name, values in spreads.items()}
     chance = chance_of(grid, cores_by_id(grid), seed, workers) if resamples else {}
-    estimates = Estimates(point, resampled(units, resamples, seed, workers) if resamples else {})
+    drawn = resampled(units, resamples, seed, workers) if resamples else {}
+    estimates = Estimates(point, drawn)
     numbers = grid.numbers()
     overall, cells = tabulate.cells(axes, numbers, sums.single_number, estimates)
     counts = tabulate.count_tables(axes, placing, gathered.counting)
     rows: dict[str, list[Any]] = {
         "overall": overall,
         "cells": cells,
+        "differences": differences_of(grid, point, drawn),
         "losses": tabulate.losses(axes, estimates),
         "levels": tabulate.levels(axes, numbers, estimates),
         "contrasts": tabulate.contrasts(axes, units.contrasts, sums.paired, estimates),

@@ -51,6 +51,7 @@ def _show(result: Analysis, out: Path | None) -> None:
     for table in (
         tables.systems_table(result),
         scores,
+        tables.differences_table(result, whole=True),
         tables.detectors_table(result),
         tables.sensitivity_table(result),
         tables.families_table(result),

@@ -34,7 +34,7 @@ FIGURES = (
     plots.families_figure,
     collision_figure,
 )
-EMPTY = Analysis({}, [], [], *([] for _ in range(16)))
+EMPTY = Analysis({}, [], [], *([] for _ in range(17)))
 
 
 def some(value):

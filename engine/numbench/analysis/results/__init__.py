@@ -13,7 +13,15 @@ from tallymill.engine.numbench.analysis.results.counts import CollisionFit, Fami
 from tallymill.engine.numbench.analysis.results.estimate import ALL, RESAMPLES, Estimate
 from tallymill.engine.numbench.analysis.results.images import Coverage, Failure, Saturation, SystemRow, Uncovered
 from tallymill.engine.numbench.analysis.results.people import Agreement, AgreementRow
-from tallymill.engine.numbench.analysis.results.scores import Cell, Contrast, CurvePoint, Level, Loss, Sensitivity
+from tallymill.engine.numbench.analysis.results.scores import (
+    Cell,
+    Contrast,
+    CurvePoint,
+    Difference,
+    Level,
+    Loss,
+    Sensitivity,
+)
 
 __all__ = [
     "ALL",
@@ -26,6 +34,7 @@ __all__ = [
     "Contrast",
     "Coverage",
     "CurvePoint",
+    "Difference",
     "Estimate",
     "Failure",
     "Families",
@@ -54,6 +63,7 @@ class Analysis:
     systems: list[SystemRow]
     overall: list[Cell]
     cells: list[Cell]
+    differences: list[Difference]
     losses: list[Loss]
     levels: list[Level]
     contrasts: list[Contrast]

@@ -13,8 +13,9 @@ RESAMPLES = 2_000
 class Estimate:
     """A statistic with its 95 % percentile bootstrap interval.
 
-    ``low`` and ``high`` are None without a bootstrap, and where no resample gave a value; ``null_resamples`` counts the
-    resamples without one.
+    ``low`` and ``high`` are None without a bootstrap, where no resample gave a value, and where all that did gave the
+    same: of one core, or of cores that score alike, resamples say nothing. ``null_resamples`` counts the resamples
+    without a value.
     """
 
     value: float | None

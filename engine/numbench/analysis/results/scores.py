@@ -31,6 +31,24 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Means of a system minus those of ``reference`` in a cell of Table 4, with intervals from the same resamples.
+
+    Each mean is over the images that its own system has scored there; ``cores_both`` says how many cores have a scored
+    image of both. All systems share the resamples, so that what makes a core hard for both weighs on neither side.
+    """
+
+    system: str
+    reference: str
+    composition: str
+    count_range: str
+    stress_test: bool
+    cores_both: int
+    cw_nps: Estimate
+    b_nps: Estimate
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """The share of the score in range 1-25 that is lost in range 76-100: 1 - last / first."""
 
