@@ -18,6 +18,7 @@ from tallymill.engine.proposals import Proposals
 from tallymill.errors import UsageError
 from tallymill.kernels.count import calibrate
 from tallymill.runners.files import appearing
+from tallymill.runners.outputs import require_file
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import plan_of
 
@@ -53,10 +54,7 @@ def dump(
     ``score`` (raw), and beside the standard the calibrated confidence, the detector and whether NMS kept the box.
     """
     source = run if isinstance(run, Run) else Run(run)
-    if Path(out).is_dir():
-        raise UsageError(f"--out {out} is a folder; it names the file to write")
-    if any(folder.resolve() in Path(out).resolve().parents for folder in (source.path, source.proposals_folder.parent)):
-        raise UsageError(f"--out {out} lies inside the RUN", hint="write the file elsewhere")
+    target = require_file(Path(out), outside=[source])
     detectors = (detectors,) if isinstance(detectors, str) else tuple(detectors)
     form = form or next((name for name, suffix in FORMATS.items() if Path(out).suffix == suffix), None)
     if form is None:
@@ -67,7 +65,7 @@ def dump(
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
     rows = _rows(source, detectors or source.detectors)
-    with appearing(Path(out)) as path:
+    with appearing(target) as path:
         return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from tallymill.errors import UsageError
+from tallymill.runners.files import require_writable
 from tallymill.runners.run import Run
 
 
-def require_file(out: Path, *inputs: str | Path | None) -> Path:
-    """A file to write, new or to be replaced. A folder, a device, or one of the ``inputs`` is a ``UsageError``."""
+def require_file(out: Path, *inputs: str | Path | None, outside: Iterable[Run] = ()) -> Path:
+    """A file to write, new or to be replaced, in none of the RUNs ``outside``.
+
+    A folder, a device, or one of the ``inputs`` is a ``UsageError``. A place that cannot be written is an
+    ``OutputError``: now, and not after the work.
+    """
     if out.is_dir():
         raise UsageError(f"--out {out} is a folder; it names the file to write")
     if out.exists() and not out.is_file():
@@ -17,12 +23,24 @@ def require_file(out: Path, *inputs: str | Path | None) -> Path:
     for path in inputs:
         if path is not None and out.exists() and Path(path).exists() and out.samefile(path):
             raise UsageError(f"--out {out} is the file that is read", hint="choose another name")
+    _require_outside(out, outside)
+    require_writable(out)
     return out
 
 
-def require_outside(out: Path, run: Run) -> None:
+def require_folder(out: Path, *, outside: Iterable[Run] = ()) -> Path:
+    """A folder to write into, perhaps not there yet. A file is a ``UsageError``, the rest as ``require_file``."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; it names a folder")
+    _require_outside(out, outside)
+    require_writable(out)
+    return out
+
+
+def _require_outside(out: Path, runs: Iterable[Run]) -> None:
     """Refuse to write into a RUN, or into the one whose proposals it has."""
     place = out.resolve()
-    for folder in (run.path, run.proposals_folder.parent):
-        if folder.resolve() in (place, *place.parents):
-            raise UsageError(f"--out {out} lies in the RUN {folder.resolve()}", hint="choose a place outside it")
+    for run in runs:
+        for folder in (run.path, run.proposals_folder.parent):
+            if folder.resolve() in (place, *place.parents):
+                raise UsageError(f"--out {out} lies in the RUN {folder.resolve()}", hint="choose a place outside it")

@@ -16,7 +16,7 @@ from tallymill.engine.numbench.user_score import FailedItemError, UserScore
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing, remove_leftovers, write_json
+from tallymill.runners.files import appearing, remove_leftovers, require_writable, write_json
 from tallymill.runners.local import require_workers
 from tallymill.runners.parts import naming_values
 from tallymill.runners.plan import Shard
@@ -53,6 +53,7 @@ def rescore(
     target = source.folder if out is None else RunFolder.to_write(out)
     if out is not None:
         _require_outside(target.path, source)
+        require_writable(target.path)
     user = None if score is None else UserScore(load_function(score) if isinstance(score, str) else score)
     record = _record(source, target, taus or {}, schedule, user, ensemble, overrides)
     plan_of(record).require_floor(record["settings"]["floor"], recorded=True)

@@ -14,7 +14,7 @@ from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
 from tallymill.runners.build import ModelFile, find_models, plan_for, read_prompt, require_device, require_loadable
-from tallymill.runners.files import appearing, made_for, remove_leftovers
+from tallymill.runners.files import appearing, made_for, remove_leftovers, require_writable
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
 from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
@@ -133,6 +133,7 @@ def prepare(
     plan.require_floor(settings.floor)
     models = find_models(config)
     run = RunFolder.to_write(out)
+    require_writable(run.path)
     if not run.record_path.exists():
         require_loadable(config, models)  # a RUN that cannot be scored would stand in the way of the right one
     with made_for(run.path), appearing(run.items_path) as items:

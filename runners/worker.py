@@ -24,6 +24,7 @@ from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of
 from tallymill.runners.shard import score_shard
 from tallymill.runners.sink import ShardSummary, Sink
+from tallymill.runners.writing import told
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def main() -> None:
         worker.close()
     except BrokenPipeError:  # the parent is gone
         sys.exit(1)
-    except OSError as exc:  # a disk that is full, a folder that may not be written
-        send({"error": {"kind": "TallymillError", "message": str(exc), "hint": None}})
+    except OSError as exc:  # a file that may not be read, a network that is gone
+        send({"error": {"kind": "TallymillError", "message": told(exc), "hint": None}})
     except TallymillError as exc:
         send({"error": {"kind": type(exc).__name__, "message": exc.message, "hint": exc.hint}})
     except Exception:  # the boundary of the process: whatever it was, the parent shows it

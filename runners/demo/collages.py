@@ -19,6 +19,7 @@ from PIL import Image, ImageOps
 from tallymill.engine.numbench.prompts.text import ARRANGED
 from tallymill.engine.numbench.vocabulary.categories import load_vocabulary
 from tallymill.errors import MissingExtraError, UsageError
+from tallymill.runners.files import appearing
 
 Box = tuple[int, int, int, int]
 Layout = Literal["grid", "random"]
@@ -26,6 +27,8 @@ Part = Literal["score", "calibration"]
 
 SIDE = 1024
 MOST_IMAGES = 70
+# Written first: a folder that has it is a demo's.
+MARK = "manifest-calibration.jsonl"
 QUALITY = 92
 LEAST_VISIBLE = 0.3
 LARGEST_COPY = 480
@@ -144,23 +147,34 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
         )
     photographs = {p.category: _load(p) for p in PHOTOGRAPHS}
     collages = (*plan("score", scored, seed), *plan("calibration", calibration, seed))
-    (out / "images").mkdir(parents=True, exist_ok=True)
+    written = {name: _write(out / name, rows) for name, rows in _manifests(collages).items()}
     truth: list[dict[str, Any]] = []
     for collage in collages:
         picture, boxes = draw(collage, photographs, Random(collage.item_id))
-        picture.save(out / _image(collage), quality=QUALITY, subsampling=0)
+        with appearing(out / _image(collage), sync_folder=False) as temporary:
+            picture.save(temporary, "JPEG", quality=QUALITY, subsampling=0)
         truth += [
             {"item_id": collage.item_id, "target": b.target, "box": list(b.box), "visible": round(b.visible, 4)}
             for b in boxes
         ]
     return CollageSet(
-        manifest=_write(out / "manifest.jsonl", map(_row, collages)),
-        score=_write(out / "manifest-score.jsonl", (_row(c) for c in collages if c.part == "score")),
-        calibration=_write(out / "manifest-calibration.jsonl", (_row(c) for c in collages if c.part == "calibration")),
-        prompts=_write(out / "prompts.jsonl", map(_prompt, collages)),
+        manifest=written["manifest.jsonl"],
+        score=written["manifest-score.jsonl"],
+        calibration=written[MARK],
+        prompts=written["prompts.jsonl"],
         truth=_write(out / "truth.jsonl", truth),
         collages=collages,
     )
+
+
+def _manifests(collages: Sequence[Collage]) -> dict[str, list[dict[str, Any]]]:
+    """The files that can be written before a picture is drawn, by their names."""
+    return {
+        MARK: [_row(c) for c in collages if c.part == "calibration"],
+        "manifest-score.jsonl": [_row(c) for c in collages if c.part == "score"],
+        "manifest.jsonl": [_row(c) for c in collages],
+        "prompts.jsonl": [_prompt(c) for c in collages],
+    }
 
 
 def plan(part: Part, images: int, seed: int = 0) -> tuple[Collage, ...]:
@@ -334,5 +348,6 @@ def _prompt(collage: Collage) -> dict[str, Any]:
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with appearing(path) as temporary:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

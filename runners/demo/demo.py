@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +22,12 @@ from tallymill.engine.numbench.truth import Truth, read_truth
 from tallymill.errors import UsageError
 from tallymill.exporters import hub
 from tallymill.kernels.count import calibrate, threshold
-from tallymill.runners.demo.collages import MOST_IMAGES, make_collages
-from tallymill.runners.files import without_nan
+from tallymill.runners import files
+from tallymill.runners.demo.collages import MARK, MOST_IMAGES, make_collages
+from tallymill.runners.files import appearing, without_nan
 from tallymill.runners.numbench.calibrate import calibrate as fit_temperatures
 from tallymill.runners.numbench.report import report
+from tallymill.runners.outputs import require_folder
 from tallymill.runners.rescore import rescore
 from tallymill.runners.run import Run, load
 from tallymill.runners.summary import Summary
@@ -92,6 +93,7 @@ def run_demo(
     """
     say = tell or _quiet
     scored, calibration = _split(IMAGES if images is None else images)
+    _require_place(out)
     _fetch_models(ensemble, say)
     say(f"drawing {scored} collages to score and {calibration} to calibrate with")
     collages = make_collages(out, seed=seed, scored=scored, calibration=calibration)
@@ -120,6 +122,15 @@ def run_demo(
     )
     write_json(result, out / "demo.json")
     return result
+
+
+def _require_place(out: Path) -> None:
+    """Refuse a folder with other things than a demo: its files could be replaced."""
+    require_folder(out)
+    if out.is_dir() and not (out / MARK).exists():
+        other = next((entry.name for entry in out.iterdir() if not entry.name.startswith(".")), None)
+        if other is not None:
+            raise UsageError(f"--out {out} is not empty ({other}) and has no demo", hint="choose another folder")
 
 
 def _quiet(_: str) -> None:
@@ -182,7 +193,6 @@ def draw_pictures(out: Path, run: Run) -> list[Path]:
     rows = run.scores.to_pylist()
     proposals = {name: run.proposals(name) for name in run.detectors}
     folder = out / "pictures"
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for count_range, layout in PICTURED:
         cell = [r for r in rows if (r["count_range"], r["layout"], r["status"]) == (count_range, layout, SCORED)]
@@ -191,7 +201,8 @@ def draw_pictures(out: Path, run: Run) -> list[Path]:
             with Image.open(out / "images" / f"{cell[0]['item_id']}.jpg") as opened:
                 drawn = draw_boxes(np.asarray(opened.convert("RGB")), layers, caption(cell[0]), threshold=0.0)
             written.append(folder / f"{count_range}-{layout}.png")
-            drawn.save(written[-1])
+            with appearing(written[-1]) as temporary:
+                drawn.save(temporary, "PNG")
     return written
 
 
@@ -221,4 +232,4 @@ def write_json(result: DemoResult, path: Path) -> None:
         "pictures": [str(p.relative_to(result.out)) for p in result.pictures],
         "report": str(result.report.relative_to(result.out)),
     }
-    path.write_text(json.dumps(without_nan(document), indent=2) + "\n", encoding="utf-8")
+    files.write_json(path, without_nan(document))

@@ -19,9 +19,8 @@ from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners.local import require_workers
 from tallymill.runners.numbench.agreement import agreement_of
 from tallymill.runners.numbench.analyse_shard import KnownPrompts, ShardReader
-from tallymill.runners.numbench.analysis_files import require_folder, write_analysis
+from tallymill.runners.numbench.analysis_files import require_analysis_folder, write_analysis
 from tallymill.runners.numbench.annotations import read_annotations
-from tallymill.runners.outputs import require_outside
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
 
@@ -52,10 +51,7 @@ def analyse(
     sources = opened(runs)
     _require_sense(range_by, resamples, seed, kappa_width)
     counts = None if annotations is None else read_annotations(annotations)
-    if out is not None:
-        for run in sources:
-            require_outside(Path(out), run)
-    folder = None if out is None else require_folder(Path(out))
+    folder = None if out is None else require_analysis_folder(Path(out), sources)
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))
     gathered, notes = _gather(sources, range_by, threads, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tallymill import __version__
@@ -10,15 +11,19 @@ from tallymill.engine.numbench.analysis.results import Analysis
 from tallymill.engine.report.markdown import markdown
 from tallymill.engine.report.serialize import as_json, csv_tables, from_json
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.files import appearing, encoded, of_version, versions, write_json
+from tallymill.runners.files import appearing_together, encoded, json_text, made_for, of_version, versions
+from tallymill.runners.outputs import require_folder
+from tallymill.runners.run import Run
 
 NAME = "analysis.json"
 
 
-def require_folder(out: Path) -> Path:
-    """The folder to write into: new, empty, or with an analysis. Anything else is a ``UsageError``."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; it names a folder")
+def require_analysis_folder(out: Path, runs: Iterable[Run]) -> Path:
+    """The folder to write into, outside the RUNs: new, empty, or with an analysis. Anything else is a ``UsageError``.
+
+    One that cannot be written is an ``OutputError``.
+    """
+    require_folder(out, outside=runs)
     if out.is_dir() and not (out / NAME).exists():
         other = next((entry.name for entry in out.iterdir() if not entry.name.startswith(".")), None)
         if other is not None:
@@ -27,14 +32,18 @@ def require_folder(out: Path) -> Path:
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
-    """Write every file, ``analysis.json`` last."""
-    texts = {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {"analysis.md": markdown(analysis)}
-    for name, text in texts.items():
-        with appearing(folder / name) as path:
-            path.write_bytes(encoded(text))
+    """Write every file; none appears before all are whole, so that tables of two analyses never stand together.
+
+    Of a folder in which not all have their names, because the process was killed just then, ``analysis.json`` is the
+    first that tells: it is written anew by the same command.
+    """
+    texts = {NAME: json_text({"tallymill": __version__, **as_json(analysis)})}
+    texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {"analysis.md": markdown(analysis)}
+    with made_for(folder), appearing_together(folder, list(texts)) as paths:
+        for name, text in texts.items():
+            paths[name].write_bytes(encoded(text))
     if analysis.agreement is None:
         (folder / "agreement.csv").unlink(missing_ok=True)  # of an earlier analysis
-    write_json(folder / NAME, {"tallymill": __version__, **as_json(analysis)})
 
 
 def load_analysis(path: str | Path) -> Analysis:

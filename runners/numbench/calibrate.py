@@ -25,7 +25,7 @@ from tallymill.engine.words import counted
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.numbench.calibration_files import write_calibration
 from tallymill.runners.numbench.labels import Labelled, Labels, label_run
-from tallymill.runners.outputs import require_outside
+from tallymill.runners.outputs import require_folder
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import ensemble_of, plan_of
 
@@ -55,7 +55,7 @@ def calibrate(
     if out is not None:
         with drawing():  # its absence is told before any work is done
             pass
-        _require_folder(Path(out), source)
+        require_folder(Path(out), outside=[source])
     labels = label_run(source, read_truth(truth))
     notes = list(labels.notes)
     for other in scored:
@@ -170,9 +170,3 @@ def incomparable(number: int, scored: Run) -> list[str]:
 def _first(lines: Sequence[str]) -> str:
     more = len(lines) - SHOWN
     return "\n  ".join([*lines[:SHOWN], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _require_folder(out: Path, source: Run) -> None:
-    require_outside(out, source)
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; it names a folder")

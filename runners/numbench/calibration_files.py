@@ -19,24 +19,23 @@ from tallymill.engine.numbench.calibration import (
 from tallymill.engine.report.canvas import save_figure
 from tallymill.engine.report.reliability import reliability_figure
 from tallymill.errors import RunError
-from tallymill.runners.files import appearing, of_version, versions, without_nan, write_json
+from tallymill.runners.files import appearing_together, encoded, json_text, made_for, of_version, versions, without_nan
 
 JSON_NAME, ENSEMBLE_NAME = "calibration.json", "ensemble.toml"
 
 
 def write_calibration(result: CalibrationResult, ensemble: EnsembleConfig, out: Path) -> None:
-    """Write ``calibration.json``, ``ensemble.toml``, ``reliability.png`` and ``reliability.svg`` into a folder."""
-    _write_figures(result, out)
-    with appearing(out / ENSEMBLE_NAME) as path:
-        path.write_text(ensemble_text(result, ensemble), "utf-8")
-    write_json(out / JSON_NAME, as_dict(result))
+    """Write ``calibration.json``, ``ensemble.toml``, ``reliability.png`` and ``reliability.svg`` into a folder.
 
-
-def _write_figures(result: CalibrationResult, out: Path) -> None:
-    figure = reliability_figure(result)
-    for form in ("svg", "png"):
-        with appearing(out / f"reliability.{form}") as path:
-            save_figure(figure, path, form)
+    None appears before all are whole, so that the temperatures of one fit never stand beside the numbers of another.
+    """
+    figures = {"reliability.svg": "svg", "reliability.png": "png"}
+    with made_for(out), appearing_together(out, [*figures, ENSEMBLE_NAME, JSON_NAME]) as paths:
+        figure = reliability_figure(result)
+        for name, form in figures.items():
+            save_figure(figure, paths[name], form)
+        paths[ENSEMBLE_NAME].write_bytes(encoded(ensemble_text(result, ensemble)))
+        paths[JSON_NAME].write_bytes(encoded(json_text(as_dict(result))))
 
 
 def as_dict(result: CalibrationResult) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tallymill.runners.numbench.calibrate import incomparable, require_disjoint
 from tallymill.runners.numbench.calibration_files import load_calibration
 from tallymill.runners.numbench.gallery import choose
 from tallymill.runners.numbench.gallery_images import TextOf, make_cards
-from tallymill.runners.outputs import require_file, require_outside
+from tallymill.runners.outputs import require_file
 from tallymill.runners.run import Run
 
 # Images of one group and system where nobody says how many, and the most of all together before fewer are taken.
@@ -81,12 +81,10 @@ def report(
     told in the gallery.
     """
     _require_packages()
-    target = require_file(Path(out), annotations, prompts, calibration)
     if images is not None and images < 0:
         raise UsageError(f"images {images}: must be 0 or more")
     sources = opened(runs)
-    for source in sources:
-        require_outside(target, source)
+    target = require_file(Path(out), annotations, prompts, calibration, outside=sources)
     fit = None if calibration is None else _disjoint(load_calibration(calibration), sources)
     analysis = analyse(
         sources,

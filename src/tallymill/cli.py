@@ -29,6 +29,7 @@ from tallymill.commands import (  # noqa: F401
 from tallymill.commands.base import DONE, FAILED, USAGE, app
 from tallymill.errors import TallymillError, UsageError
 from tallymill.runners import console
+from tallymill.runners.writing import told
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -52,8 +53,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     except TallymillError as exc:
         console.show_error(exc)
         return USAGE if isinstance(exc, UsageError) else FAILED
-    except OSError as exc:  # a disk that is full, a folder that may not be written
-        console.show_error(TallymillError(str(exc)))
+    except OSError as exc:  # a file that may not be read, a network that is gone
+        console.show_error(TallymillError(told(exc)))
         return FAILED
     except KeyboardInterrupt as exc:
         console.err.print(f"stopped: {exc}" if exc.args else "stopped", soft_wrap=True)

@@ -49,6 +49,10 @@ class RunError(TallymillError):
     """A RUN folder that cannot be continued or read as asked."""
 
 
+class OutputError(TallymillError):
+    """A file or folder that cannot be written: no permission, no room, a name that does not fit."""
+
+
 class MissingExtraError(TallymillError):
     """An optional package that is not installed; the hint names the extra that brings it."""
 
