@@ -104,13 +104,9 @@ def _time(torch: Any, call: Callable[[], Any]) -> float:
 
 
 def _torch() -> Any:
-    try:
+    with MissingExtraError.unless("torch", "triton", extra="gpu"):
         import torch
         import triton  # noqa: F401 -- only whether it is there
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "triton"):
-            raise
-        raise MissingExtraError.of(error.name, "gpu") from None
     if not torch.cuda.is_available():
         raise UsageError("there is no GPU here that torch can use", hint="run this on a machine with a CUDA card")
     return torch

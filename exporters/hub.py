@@ -225,12 +225,8 @@ def _move_into_place(built: Path, entry: Path, aside: Path) -> None:
 
 
 def _convert(recipe: Recipe, model_json: Path) -> bytes:
-    try:
+    with MissingExtraError.unless("onnx", extra="cpu"):
         from tallymill.exporters.from_tfjs import convert
-    except ModuleNotFoundError as exc:
-        if exc.name != "onnx":
-            raise
-        raise MissingExtraError.of("onnx", "cpu") from None
     origin = {"package": f"{recipe.package}@{recipe.version}", "licence": recipe.licence}
     model = convert(
         model_json,

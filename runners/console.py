@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
@@ -37,6 +37,27 @@ def _console(stream: TextIO | None, *, stderr: bool) -> Console:
 
 out = _console(sys.stdout, stderr=False)
 err = _console(sys.stderr, stderr=True)
+
+
+def tell(text: str) -> None:
+    """A line for a person, as it is, however long: a path in it stays whole."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """What a reader should know of a result, a line each."""
+    for note in notes:
+        tell(f"note: {note}")
+
+
+def columns(words: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
+    """A table without rows: columns of words, then columns of numbers; ``options`` are those of ``rich``'s Table."""
+    table = Table(**{"box": box.SIMPLE_HEAD, **options})
+    for name in words:
+        table.add_column(Text(name), overflow="fold")
+    for name in numbers:
+        table.add_column(Text(name), justify="right")
+    return table
 
 
 class Bar:
@@ -94,7 +115,7 @@ def show_summary(summary: Summary) -> None:
     """The counts and means of a RUN."""
     out.print(_summary_table(summary))
     _show_reasons(summary)
-    out.print(f"written to {summary.run}", markup=False, soft_wrap=True)
+    tell(f"written to {summary.run}")
 
 
 def show_score_table(result: ScoreTable, *, written: bool) -> None:
@@ -113,17 +134,18 @@ def show_score_table(result: ScoreTable, *, written: bool) -> None:
         more = f"  and {len(systems) - MAX_SYSTEMS:,} more systems: --json"
         out.print(f"{more} and summary.json list all" if written else f"{more} lists all")
     if written:
-        out.print(f"written to {result.run}", markup=False, soft_wrap=True)
+        tell(f"written to {result.run}")
 
 
 def _group_table(result: ScoreTable, groups: Sequence[Group]) -> Table:
     systems = any(group.system is not None for group in groups)
-    table = Table(box=box.SIMPLE_HEAD, caption="* stress test: more than 50 objects", caption_justify="left")
     own = [] if result.user_score is None else [result.user_score["name"]]
-    for name in [*(["system"] if systems else []), "asked"]:
-        table.add_column(name)
-    for name in ["scored", "failed", "uncovered", "cw-NPS", "b-NPS", *own]:
-        table.add_column(name, justify="right")
+    table = columns(
+        [*(["system"] if systems else []), "asked"],
+        ["scored", "failed", "uncovered", "cw-NPS", "b-NPS", *own],
+        caption="* stress test: more than 50 objects",
+        caption_justify="left",
+    )
     for group in groups:
         stress = int(group.count_range.partition("-")[0]) > 50
         numbers = [f"{count:,}" for count in (group.scored, group.error, group.uncovered)]
@@ -147,9 +169,9 @@ def _summary_table(summary: Summary) -> Table:
 
 def _show_reasons(summary: Summary) -> None:
     for reason, count, item in summary.reasons[:10]:
-        out.print(f"  {count:,} x {reason} (first: {item})", markup=False, soft_wrap=True)
+        tell(f"  {count:,} x {reason} (first: {item})")
     for category, count in summary.unknown[:10]:
-        out.print(f"  {count:,} x no detector knows {category!r}", markup=False, soft_wrap=True)
+        tell(f"  {count:,} x no detector knows {category!r}")
     if len(summary.reasons) > 10 or len(summary.unknown) > 10:
         out.print("  and others: --json and summary.json list more")
 
@@ -157,14 +179,13 @@ def _show_reasons(summary: Summary) -> None:
 def show_scores(results: Sequence[ImageScore]) -> None:
     """A table an image: what was asked, and each detector's soft (hard) count beside the ensemble's."""
     for result in results:
-        out.print(_headline(result), markup=False, soft_wrap=True)
+        tell(_headline(result))
         if result.status == ERROR:
             continue
         detectors = list(result.proposals)
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column("asked")
-        for name in (*detectors, "ensemble"):
-            table.add_column(name, justify="right", no_wrap=True)
+        table = columns(["asked"], [*detectors, "ensemble"])
+        for column in table.columns[1:]:
+            column.no_wrap = True  # the two counts of a cell stay side by side
         for target in result.targets:
             counts = [_pair(target.detectors.get(name)) for name in detectors]
             ensemble = _pair(None if target.soft is None or target.hard is None else (target.soft, target.hard))
@@ -185,9 +206,7 @@ def _headline(result: ImageScore) -> str:
 
 def show_models(models: Sequence[ModelInfo]) -> None:
     """The catalogue, and what of it is here."""
-    table = Table()
-    for name in ("model", "package", "licence", "size", "where"):
-        table.add_column(name, overflow="fold")
+    table = columns(["model", "package", "licence", "size", "where"], box=box.HEAVY_HEAD)
     for model in models:
         size = "" if model.size is None else f"{model.size / 1e6:.1f} MB"
         where = "not fetched" if model.path is None else str(model.path)
@@ -201,7 +220,7 @@ def show_categories() -> None:
     for other, name in COCO_SYNONYMS.items():
         others[name].append(other)
     for name, synonyms in others.items():
-        out.print(name + (f" ({', '.join(synonyms)})" if synonyms else ""), markup=False)
+        tell(name + (f" ({', '.join(synonyms)})" if synonyms else ""))
 
 
 def show_bench(result: Mapping[str, object], text: str) -> None:

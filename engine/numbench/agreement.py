@@ -215,10 +215,6 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 def _scipy_statistics() -> Any:
-    try:
+    with MissingExtraError.unless("scipy", extra="report"):
         import scipy.stats
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] != "scipy":
-            raise
-        raise MissingExtraError.of("scipy", "report") from None
     return scipy.stats

@@ -192,12 +192,8 @@ def reliability(confidence: ArrayLike, label: ArrayLike, bins: int = BINS) -> li
 
 def require_scipy() -> Any:
     """Its one-dimensional minimiser; ``MissingExtraError`` without scipy."""
-    try:
+    with MissingExtraError.unless("scipy", extra="report"):
         from scipy.optimize import minimize_scalar
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] != "scipy":
-            raise
-        raise MissingExtraError.of("scipy", "report") from None
     return minimize_scalar
 
 

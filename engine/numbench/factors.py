@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tallymill.errors import UsageError
 
 COUNT_RANGES = ("1-25", "26-50", "51-75", "76-100")
 # Human agreement and detector-human correlation weaken above 50: results there are stress tests (Table 5).
@@ -26,6 +28,12 @@ LEAST_COUNT, GREATEST_COUNT = 1, 100
 # (for analysis only).
 RangeBy = Literal["max", "mean", "per-target"]
 T = TypeVar("T", bound=np.signedinteger[Any])
+
+
+def require_range_by(range_by: str) -> None:
+    """``UsageError`` for a word that is no ``RangeBy``."""
+    if range_by not in get_args(RangeBy):
+        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
 
 
 def count_range(count: int) -> str:

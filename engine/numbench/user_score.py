@@ -81,13 +81,9 @@ class FailedItemError(Exception):
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., None]:
     """The loop over images with the function compiled into it. Faults are a ``UsageError``."""
-    try:
+    with MissingExtraError.unless("numba", extra="numba"):
         import numba
         from numba.core.errors import NumbaError
-    except ModuleNotFoundError as exc:
-        if exc.name != "numba":
-            raise
-        raise MissingExtraError.of("numba", "numba") from None
     if not inspect.isfunction(function):
         raise UsageError(f"the score {function!r} is not a Python function")
     if len(inspect.signature(function).parameters) != 3:

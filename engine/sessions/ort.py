@@ -16,12 +16,8 @@ class OnnxRuntimeSession:
     device = "cpu"
 
     def __init__(self, model: Path, *, threads: int = 1) -> None:
-        try:
+        with MissingExtraError.unless("onnxruntime", extra="cpu"):
             import onnxruntime as ort
-        except ModuleNotFoundError as exc:
-            if exc.name != "onnxruntime":
-                raise
-            raise MissingExtraError.of("onnxruntime", "cpu") from None
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

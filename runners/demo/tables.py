@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.table import Table
 
 from tallymill.engine.numbench.calibration import DetectorCalibration
+from tallymill.runners import console
 from tallymill.runners.demo.demo import DemoResult
 
 NOTES = """
@@ -26,14 +28,13 @@ def demo_tables(result: DemoResult) -> list[Table]:
 
 
 def _count_table(result: DemoResult) -> Table:
-    table = Table(
+    table = console.columns(
+        ["range", "layout"],
+        ["scored", "asked", "seen", "counted", "cw-NPS", "b-NPS"],
         title="Counts and scores, with the shipped → with the fitted temperatures",
         caption="* Stress test: more than 50 objects.",
+        box=box.HEAVY_HEAD,
     )
-    table.add_column("range")
-    table.add_column("layout")
-    for name in ("scored", "asked", "seen", "counted", "cw-NPS", "b-NPS"):
-        table.add_column(name, justify="right")
     for row, after in zip(result.rows, result.rescored, strict=True):
         stress = int(row.count_range.partition("-")[0]) > 50
         table.add_row(
@@ -50,10 +51,12 @@ def _count_table(result: DemoResult) -> Table:
 
 
 def _fit_table(fits: Sequence[DetectorCalibration]) -> Table:
-    table = Table(title="Temperatures fitted on images of their own, before → after")
-    table.add_column("detector")
-    for name in ("tau", "boxes", "true", "NLL", "ECE", "Brier"):
-        table.add_column(name, justify="right")
+    table = console.columns(
+        ["detector"],
+        ["tau", "boxes", "true", "NLL", "ECE", "Brier"],
+        title="Temperatures fitted on images of their own, before → after",
+        box=box.HEAVY_HEAD,
+    )
     for fit in fits:
         note = "" if fit.refused is None else f" (not used: {fit.refused.partition(':')[0]})"
         before, after = fit.before, fit.after

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from tallymill.engine.manifests.base import Faults
 from tallymill.engine.numbench.agreement import Judged, agreement_rows
 from tallymill.engine.numbench.analysis.results import Agreement
-from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, RangeBy
+from tallymill.engine.numbench.factors import GREATEST_COUNT, LEAST_COUNT, RangeBy, require_range_by
 from tallymill.engine.numbench.scores import SCORED
 from tallymill.engine.words import counted
-from tallymill.errors import ManifestError, UsageError
+from tallymill.errors import ManifestError
 from tallymill.runners.numbench.annotations import MEND, Annotation, Annotations, read_annotations
 from tallymill.runners.run import Run
 
@@ -46,8 +46,7 @@ def agreement_of(
 
     Raises ``ManifestError`` listing faulty rows, and for a file of which no image is in a RUN.
     """
-    if range_by not in get_args(RangeBy):
-        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
+    require_range_by(range_by)
     given = annotations if isinstance(annotations, Annotations) else read_annotations(annotations)
     items = pa.array(sorted({row.item for row in given.rows}), pa.string())
     rows = [((number, row["system"]), row) for number, run in enumerate(runs) for row in _rows(run, items)]

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tallymill.engine.numbench.analysis.gather import Gathered, SystemKey, Tables, system_rows, tables_of
 from tallymill.engine.numbench.analysis.images import MAX_SYSTEMS, UNKNOWN, Factors
 from tallymill.engine.numbench.analysis.notes import notes_of
 from tallymill.engine.numbench.analysis.results import ALL, RESAMPLES, Analysis, CollisionFit
 from tallymill.engine.numbench.collision.fit import fit_layouts
-from tallymill.engine.numbench.factors import RangeBy
+from tallymill.engine.numbench.factors import RangeBy, require_range_by
 from tallymill.engine.words import counted, listed
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners.local import require_workers
@@ -77,8 +77,7 @@ def analyse(
 
 
 def _require_sense(range_by: str, resamples: int, seed: int, kappa_width: int) -> None:
-    if range_by not in get_args(RangeBy):
-        raise UsageError(f"range_by {range_by!r}: must be one of {', '.join(get_args(RangeBy))}")
+    require_range_by(range_by)
     for name, value, least in (("resamples", resamples, 0), ("seed", seed, 0), ("kappa_width", kappa_width, 1)):
         if value < least:
             raise UsageError(f"{name} {value}: must be {least} or more")

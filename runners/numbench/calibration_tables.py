@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich import box
 from rich.table import Table
 
 from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCalibration, Measures
@@ -12,29 +13,27 @@ from tallymill.runners import console
 
 def show_calibration(result: CalibrationResult, out: Path | None) -> None:
     """Each detector at the temperatures that matter, then what a reader should know of the data."""
-    print_line = console.out.print
-    print_line(calibration_table(result))
-    print_line(
+    console.out.print(calibration_table(result))
+    console.tell(
         f"{result.items:,} images ({result.failed:,} failed), {result.objects:,} true objects that were asked for; "
-        f"a box is true at IoU {result.iou:g}",
-        soft_wrap=True,
+        f"a box is true at IoU {result.iou:g}"
     )
     for fit in result.detectors:
         if fit.refused is not None:
-            print_line(f"{fit.detector}: tau stays {fit.tau_used:g}: {fit.refused}", markup=False, soft_wrap=True)
-    for note in result.notes:
-        print_line(f"note: {note}", markup=False, soft_wrap=True)
+            console.tell(f"{fit.detector}: tau stays {fit.tau_used:g}: {fit.refused}")
+    console.tell_notes(result.notes)
     if out is not None:
-        print_line(f"written to {out}: use it with --ensemble {out / 'ensemble.toml'}", markup=False, soft_wrap=True)
+        console.tell(f"written to {out}: use it with --ensemble {out / 'ensemble.toml'}")
 
 
 def calibration_table(result: CalibrationResult) -> Table:
     """A row a detector and temperature: raw, the RUN's own where it is another, and the fit."""
-    table = Table(title="Temperatures, and how true confidences are with them (the smaller the truer)")
-    for name in ("detector", "tau", ""):
-        table.add_column(name)
-    for name in ("boxes", "true", "NLL", "ECE", "Brier"):
-        table.add_column(name, justify="right")
+    table = console.columns(
+        ["detector", "tau", ""],
+        ["boxes", "true", "NLL", "ECE", "Brier"],
+        title="Temperatures, and how true confidences are with them (the smaller the truer)",
+        box=box.HEAVY_HEAD,
+    )
     for fit in result.detectors:
         numbers = (f"{fit.proposals:,}", f"{fit.positives:,}")
         for k, (what, measures) in enumerate(_lines(fit)):

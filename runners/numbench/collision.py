@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from tallymill.engine.numbench.collision.curve import ModelCurve, ModelPoint, model_curve
@@ -102,7 +101,7 @@ def show_collision(model: CollisionModel, out: Path | None) -> None:
         tell += " z: simulated minus E[R], in standard errors of the simulation."
     console.out.print(tell, markup=False)
     if out is not None:
-        console.out.print(f"plot: {out}", markup=False, soft_wrap=True)
+        console.tell(f"plot: {out}")
 
 
 def collision_table(model: CollisionModel, curve: ModelCurve) -> Table:
@@ -110,18 +109,17 @@ def collision_table(model: CollisionModel, curve: ModelCurve) -> Table:
     size = "infinite" if curve.effective_capacity is None else f"{curve.effective_capacity:,.4g}"
     shown = _some(curve.points)
     left_out = len(curve.points) - len(shown)
-    table = Table(
+    names = ["n", "E[R]", "lost", "leading", "all visible", "bound"]
+    if model.trials:
+        names += ["simulated", "sd", "all visible, simulated", "z"]
+    table = console.columns(
+        [],
+        names,
         title=f"M = {model.capacity:,}, lambda = {curve.coordination:g}: A = M/q is {size}",
         title_justify="left",
         caption=f"and {left_out:,} more counts: --json lists all" if left_out else None,
         caption_justify="left",
-        box=box.SIMPLE_HEAD,
     )
-    names = ["n", "E[R]", "lost", "leading", "all visible", "bound"]
-    if model.trials:
-        names += ["simulated", "sd", "all visible, simulated", "z"]
-    for name in names:
-        table.add_column(name, justify="right")
     for point in shown:
         table.add_row(*_cells(point))
     return table

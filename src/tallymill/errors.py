@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class TallymillError(Exception):
     """Something the user can mend.
@@ -60,3 +63,15 @@ class MissingExtraError(TallymillError):
     def of(cls, package: str, extra: str) -> MissingExtraError:
         """Name the package that is missing and the extra that installs it."""
         return cls(f"the package {package!r} is not installed", hint=f"pip install 'tallymill[{extra}]'")
+
+    @classmethod
+    @contextmanager
+    def unless(cls, *packages: str, extra: str) -> Iterator[None]:
+        """Put around the import of optional packages; another import that fails is not ours to explain."""
+        try:
+            yield
+        except ModuleNotFoundError as exc:
+            package = (exc.name or "").partition(".")[0]
+            if package not in packages:
+                raise
+            raise cls.of(package, extra) from None

@@ -92,12 +92,8 @@ def _check(wanted: NDArray[np.int64], capacity: int, coordination: float, trials
 @cache
 def _kernel() -> Callable[..., Any]:
     """The loop over trials, compiled."""
-    try:
+    with MissingExtraError.unless("numba", extra="numba"):
         import numba
-    except ModuleNotFoundError as exc:
-        if exc.name != "numba":
-            raise
-        raise MissingExtraError.of("numba", "numba") from None
     step = np.uint64(0x9E3779B97F4A7C15)
 
     # The finalizer of splitmix64 (Steele, Lea and Flood 2014): the stream of a trial is its values at key + i step.

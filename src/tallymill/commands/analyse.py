@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -59,27 +58,25 @@ def _show(result: Analysis, out: Path | None) -> None:
     ):
         if table.rows:
             console.out.print(_shown(table, wide=table.title == scores.title))
-    for note in [*result.notes, *([] if result.agreement is None else result.agreement.notes)]:
-        console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.tell_notes([*result.notes, *([] if result.agreement is None else result.agreement.notes)])
     if out is None:
-        console.out.print("all tables: --out FOLDER, or --json", markup=False)
+        console.tell("all tables: --out FOLDER, or --json")
     else:
-        console.out.print(f"written to {out}: analysis.json, analysis.md, a CSV a table", markup=False, soft_wrap=True)
+        console.tell(f"written to {out}: analysis.json, analysis.md, a CSV a table")
 
 
 def _shown(table: tables.Table, *, wide: bool) -> Table:
     more = len(table.rows) - _MOST_ROWS
     notes = [note for note in (table.note, f"and {more:,} more rows" if more > 0 else None) if note]
-    shown = Table(
-        box=box.SIMPLE_HEAD,
+    shown = console.columns(
+        table.columns[: table.text],
+        table.columns[table.text :],
         title=table.title,
         title_justify="left",
         title_style="bold",
         caption="\n".join(notes) or None,
         caption_justify="left",
     )
-    for at, column in enumerate(table.columns):
-        shown.add_column(Text(column), justify="left" if at < table.text else "right")
     for row in table.rows[:_MOST_ROWS]:
         # An interval that has no room beside its value stands below it, in every row alike.
         shown.add_row(*(Text(text.replace(" [", "\n[") if wide else text) for text in row))

@@ -39,9 +39,9 @@ def demo(
         return code_of(result.summary)
     for table in demo_tables(result):
         console.out.print(table)
-    console.out.print(NOTES, markup=False, soft_wrap=True)
+    console.tell(NOTES)
     for picture in result.pictures:
-        console.out.print(f"picture: {picture}", markup=False)
-    console.out.print(f"report, for a browser: {result.report}", markup=False)
-    console.out.print(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}", markup=False)
+        console.tell(f"picture: {picture}")
+    console.tell(f"report, for a browser: {result.report}")
+    console.tell(f"numbers: {out / 'demo.json'}; scores: {result.summary.run}")
     return code_of(result.summary)

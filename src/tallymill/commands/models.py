@@ -60,5 +60,5 @@ def models_get(
         print_json([str(path) for path in paths])
     else:
         for path in paths:
-            console.out.print(str(path), markup=False)
+            console.tell(str(path))
     return DONE

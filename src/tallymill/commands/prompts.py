@@ -7,8 +7,6 @@ from typing import Annotated
 
 import pyarrow as pa
 from cyclopts import App, Parameter
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 import tallymill
@@ -92,14 +90,12 @@ def _written(out: Path, table: pa.Table, as_json: bool) -> int:
             {"out": str(out), "prompts": table.num_rows, "rows_sha256": rows_sha256(table)} | facts_of(table.schema)
         )
     else:
-        console.out.print(f"{table.num_rows:,} prompts written to {out}", markup=False, soft_wrap=True)
+        console.tell(f"{table.num_rows:,} prompts written to {out}")
     return DONE
 
 
 def _show(result: PromptsCheck) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("dimension", "condition", "required", "found", ""):
-        table.add_column(name, overflow="fold")
+    table = console.columns(["dimension", "condition", "required", "found", ""])
     last = None
     for line in result.conditions:
         dimension = "" if line.dimension == last else line.dimension
@@ -111,7 +107,7 @@ def _show(result: PromptsCheck) -> None:
         _show_failures(line)
     what = f"{result.file}: {result.rows:,} prompts, checked as the {SETS[result.kind]}"
     told = f"{len(failed)} of {len(result.conditions)} conditions fail" if failed else "every condition holds"
-    console.out.print(f"{what}: {told}", markup=False, soft_wrap=True)
+    console.tell(f"{what}: {told}")
 
 
 def _verdict(line: Condition) -> str:
@@ -119,11 +115,9 @@ def _verdict(line: Condition) -> str:
 
 
 def _show_failures(line: Condition) -> None:
-    console.out.print(
-        f"{line.dimension}, {line.name}: required {line.required}, found {line.found}", markup=False, soft_wrap=True
-    )
+    console.tell(f"{line.dimension}, {line.name}: required {line.required}, found {line.found}")
     for failure in line.failures:
         where = "" if failure.row is None else f"row {failure.row}, {failure.prompt_id}: "
-        console.out.print(f"  {where}{failure.value}", markup=False, soft_wrap=True)
+        console.tell(f"  {where}{failure.value}")
     if (more := line.failing - len(line.failures)) > 0:
-        console.out.print(f"  and {more:,} more", markup=False)
+        console.tell(f"  and {more:,} more")

@@ -42,13 +42,10 @@ def report(
     if as_json:
         print_json(written.as_dict())
     else:
-        for note in written.notes:
-            console.out.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.tell_notes(written.notes)
         gone = f", {written.images_gone} of them gone" if written.images_gone else ""
-        console.out.print(
+        console.tell(
             f"{written.scored:,} of {written.items:,} images scored; {written.images} shown{gone}; "
-            f"{written.bytes / 1e6:.1f} MB written to {written.out}",
-            markup=False,
-            soft_wrap=True,
+            f"{written.bytes / 1e6:.1f} MB written to {written.out}"
         )
     return SOME_FAILED if written.error else DONE

@@ -87,7 +87,7 @@ def dump(
     if as_json:
         print_json({"out": str(out), "proposals": rows})
     else:
-        console.out.print(f"{rows:,} proposals written to {out}", markup=False)
+        console.tell(f"{rows:,} proposals written to {out}")
     return DONE
 
 
