@@ -46,16 +46,17 @@ class RawBatch:
 
 @dataclass(slots=True)
 class Faults:
-    """Faulty rows of one file or folder: all are counted, the first few are kept to be shown."""
+    """Faulty rows of one file or folder: all are counted, the first ``most`` are kept to be shown."""
 
     file: str
+    most: int = SHOWN_FAULTS
     total: int = 0
     shown: list[str] = field(default_factory=list)
 
     def add(self, where: str, reason: str, *, column: str | None = None, value: object = None) -> None:
         """Record one fault."""
         self.total += 1
-        if len(self.shown) < SHOWN_FAULTS:
+        if len(self.shown) < self.most:
             at = where if column is None else f"{where}, column {column}"
             self.shown.append(f"{at}: {reason}" if value is None else f"{at}: {reason}: {brief(value)}")
 
@@ -64,7 +65,7 @@ class Faults:
     ) -> None:
         """Record the same fault for several rows of a batch; ``values`` holds a value a row of the batch."""
         for row in rows:
-            if len(self.shown) >= SHOWN_FAULTS:
+            if len(self.shown) >= self.most:
                 self.total += 1
                 continue
             self.add(raw.where(row), reason, column=column, value=None if values is None else values[row].as_py())

@@ -21,10 +21,11 @@ Rename = dict[str, str]
 def jsonl_reader(path: Path, label: str | None = None, rename: Rename | None = None) -> DictReader:
     """A reader of a JSONL file: one object a line (ended by a line feed only), blank lines skipped."""
     label = label or path.name
-    return DictReader(label, "line", lambda faults: _jsonl_rows(path, label, rename or {}, faults))
+    return DictReader(label, "line", lambda faults: jsonl_objects(path, label, faults, rename))
 
 
-def _jsonl_rows(path: Path, label: str, rename: Rename, faults: Faults) -> Iterator[Row]:
+def jsonl_objects(path: Path, label: str, faults: Faults, rename: Rename | None = None) -> Iterator[Row]:
+    """The line number and the object of each line; what is no object, or no JSON, goes to ``faults``."""
     with _open(path, label).open("rb") as file:
         for number, line in enumerate(file, 1):
             where = f"{label}, line {number}"

@@ -1,0 +1,156 @@
+"""From what a model wrote to a count.
+
+Strictly (the default), nothing but one integer is an answer. The looser rule takes the last integer of the text; a
+table made with it says so, for its numbers do not compare with strict ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Rule = Literal["strict", "last-integer"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+Status = Literal["valid", "missing", "malformed", "negative", "extreme"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+MAX_COUNT = 1_000_000
+MAX_DIGITS = 20
+
+_THOUGHTS_END, _THOUGHTS = "</think>", "<think>"
+_FULL_WIDTH = str.maketrans("０１２３４５６７８９＋－", "0123456789+-")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LAST_INTEGER = re.compile(r"(?<![\w.,])[+-]?(\d{1,3}(,\d{3})+|\d+)(?!\w|[.,]\d)")
+_FENCE = re.compile(r"```[\w-]*\s*\n(.*)\n\s*```", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A count, or why there is none. ``value`` is there when ``status`` is "valid", and then 0 or more."""
+
+    status: Status
+    value: int | None = None
+
+
+MISSING, MALFORMED, NEGATIVE, EXTREME = Parsed("missing"), Parsed("malformed"), Parsed("negative"), Parsed("extreme")
+
+
+def parse_answer(
+    response: Any, *, finish_reason: str | None = None, rule: Rule = "strict", max_count: int = MAX_COUNT
+) -> Parsed:
+    """The count in one response: a text, or a list of text blocks as chat servers send them; None is missing.
+
+    Thoughts up to the last ``</think>`` are dropped. Thoughts that do not end, or a ``finish_reason`` of "length", are
+    malformed: what was cut might have been another number.
+    """
+    text = text_of(response)
+    if text is None:
+        return MISSING
+    said = answer_text(text)
+    if said is None or finish_reason == "length":
+        return MALFORMED
+    if rule == "last-integer":
+        found = [match[0] for match in _LAST_INTEGER.finditer(said.translate(_FULL_WIDTH))]
+        return _bounded(found[-1].replace(",", ""), max_count) if found else MALFORMED
+    plain = said.translate(_FULL_WIDTH)
+    return _bounded(plain, max_count) if _INTEGER.fullmatch(plain) else MALFORMED
+
+
+def parse_prediction(value: Any, *, rule: Rule = "strict", max_count: int = MAX_COUNT) -> Parsed:
+    """A prediction as files of others hold it: a JSON integer, or a text as a model wrote it. Null is missing.
+
+    A float or a boolean is malformed, even 3.0: what wrote it did not count.
+    """
+    if isinstance(value, LongInteger):
+        return EXTREME
+    if isinstance(value, bool | float):
+        return MALFORMED
+    if isinstance(value, int):
+        return _bounded_int(value, max_count)
+    return parse_answer(value, rule=rule, max_count=max_count)
+
+
+def parse_joint(
+    response: Any,
+    number: int,
+    *,
+    finish_reason: str | None = None,
+    rule: Rule = "strict",
+    max_count: int = MAX_COUNT,
+) -> list[Parsed]:
+    """The counts of a group asked at once: one JSON array of ``number`` integers, in one code fence or bare.
+
+    Anything else, and an array of another length, is malformed for every question; an element that is no integer fails
+    alone. ``rule`` "last-integer" applies to elements that are texts.
+    """
+    text = text_of(response)
+    if text is None:
+        return [MISSING] * number
+    said = answer_text(text)
+    if said is None or finish_reason == "length":
+        return [MALFORMED] * number
+    fence = _FENCE.fullmatch(said)
+    try:
+        values = json.loads(fence[1] if fence else said, parse_int=json_integer, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return [MALFORMED] * number
+    if not isinstance(values, list) or len(values) != number:
+        return [MALFORMED] * number
+    return [_element(value, rule, max_count) for value in values]
+
+
+def text_of(response: Any) -> str | None:
+    """The text of a message's content; None where there is none, and where it is not text at all."""
+    if isinstance(response, str):
+        return response
+    if isinstance(response, Sequence):
+        parts = [part.get("text") for part in response if isinstance(part, dict) and part.get("type") == "text"]
+        texts = [part for part in parts if isinstance(part, str)]
+        return "".join(texts) if texts else None
+    return None
+
+
+def answer_text(text: str) -> str | None:
+    """What stands behind the thoughts, stripped; None where these do not end."""
+    said = text.rpartition(_THOUGHTS_END)[2]
+    return None if _THOUGHTS in said else said.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class LongInteger:
+    """An integer of JSON with more digits than any count has, and perhaps than Python converts."""
+
+    negative: bool
+
+
+def json_integer(digits: str) -> int | LongInteger:
+    """For ``parse_int`` of a JSON decoder."""
+    return int(digits) if len(digits.lstrip("-")) <= MAX_DIGITS else LongInteger(digits.startswith("-"))
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _element(value: Any, rule: Rule, max_count: int) -> Parsed:
+    if isinstance(value, LongInteger):
+        return EXTREME
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _bounded_int(value, max_count)
+    if rule == "last-integer" and isinstance(value, str):
+        return parse_answer(value, rule=rule, max_count=max_count)
+    return MALFORMED
+
+
+def _bounded(digits: str, max_count: int) -> Parsed:
+    if len(digits.lstrip("+-")) > MAX_DIGITS:
+        return EXTREME
+    return _bounded_int(int(digits), max_count)
+
+
+def _bounded_int(value: int, max_count: int) -> Parsed:
+    if value < 0:
+        return NEGATIVE
+    return EXTREME if value > max_count or value >= 10**MAX_DIGITS else Parsed("valid", value)

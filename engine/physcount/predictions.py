@@ -1,0 +1,231 @@
+"""The answers to score: those of a RUN that asked, or of anybody's file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.manifests.base import Faults, brief
+from tallymill.engine.physcount.data import Dataset
+from tallymill.engine.physcount.parse import (
+    MAX_COUNT,
+    MISSING,
+    Parsed,
+    Rule,
+    json_integer,
+    parse_answer,
+    parse_joint,
+    parse_prediction,
+)
+from tallymill.engine.words import listed
+from tallymill.errors import ManifestError, RunError
+
+ANSWERS, RECORD = "answers.jsonl", "run.json"
+_DECODER = json.JSONDecoder(parse_int=json_integer)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one question got. ``response`` is as it came; ``error`` says why there is none."""
+
+    parsed: Parsed
+    response: Any = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """An answer for every question of ``dataset``, which is cut to what was asked where only a part was.
+
+    ``mode`` is "independent", "joint" or "file". ``missing`` are questions without an answer, by id, the failed ones
+    among them; ``failed`` tells why. ``unknown`` ids are of no question, ``duplicates`` are answered more than once, in
+    the same words.
+    """
+
+    name: str
+    path: str
+    mode: str
+    dataset: Dataset
+    answers: dict[str, Answer]
+    missing: list[str]
+    failed: dict[str, str]
+    unknown: list[str]
+    duplicates: list[str]
+    notes: list[str] = field(default_factory=list)
+    record: dict[str, Any] | None = None
+
+
+def read_predictions(
+    path: str | Path, dataset: Dataset, *, rule: Rule = "strict", max_count: int = MAX_COUNT, name: str | None = None
+) -> Predictions:
+    """Read a RUN folder, or a JSONL file with ``question_id`` and ``response`` (a text) or ``prediction`` (a count).
+
+    Raises ``ManifestError`` for lines that cannot be read and for questions that have two different answers in a file,
+    ``RunError`` for a RUN that asked about other data.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _of_run(place, dataset, rule, max_count, name)
+    return _of_file(place, dataset, rule, max_count, name)
+
+
+def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:
+    given: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, int] = {}
+    duplicates: list[str] = []
+    faults = Faults(str(path))
+    for number, row in _lines(path, faults):
+        at = f"{path.name}, line {number}"
+        key = row.get("question_id")
+        key = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+        if not isinstance(key, str):
+            faults.add(at, "must be a text", column="question_id", value=key)
+        elif "response" not in row and "prediction" not in row:
+            faults.add(at, "has neither response nor prediction", value=sorted(row))
+        elif key not in given:
+            given[key], first[key] = row, number
+        elif _said(row) == _said(given[key]):
+            duplicates.append(key)
+        else:
+            faults.add(at, f"another answer than in line {first[key]}", column="question_id", value=key)
+    faults.raise_if_any("mend or remove these lines; nothing was scored")
+    answers = {
+        key: Answer(_parsed(row, rule, max_count), row.get("response", row.get("prediction")))
+        for key, row in given.items()
+    }
+    return _told(name or path.stem, path, "file", dataset, answers, list(dict.fromkeys(duplicates)))
+
+
+def _parsed(row: Mapping[str, Any], rule: Rule, max_count: int) -> Parsed:
+    """A response is what the model wrote, and weighs more than what somebody made of it."""
+    if "response" in row:
+        return parse_answer(row["response"], finish_reason=row.get("finish_reason"), rule=rule, max_count=max_count)
+    return parse_prediction(row["prediction"], rule=rule, max_count=max_count)
+
+
+def _said(row: Mapping[str, Any]) -> Any:
+    return row.get("response"), row.get("prediction")
+
+
+def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:
+    record = read_record(run)
+    own = {name: digest for name, digest in record["data"]["sha256"].items() if digest != dataset.sha256.get(name)}
+    if own:
+        raise RunError(
+            f"{run}: its questions were of other data: {listed(sorted(own), 3)} differs from {dataset.root}",
+            hint="score it with the data that it was asked about",
+        )
+    mode = record["mode"]
+    selected = record["selection"]["group_ids"]
+    asked = dataset if selected is None else cut(dataset, selected)
+    answers: dict[str, Answer] = {}
+    for row in read_answers(run):
+        answers.update(_answers_of(row, mode, rule, max_count))
+    notes = []
+    if selected is not None:
+        notes.append(f"Only {len(asked.groups):,} of {len(dataset.groups):,} groups were asked about.")
+    told = _told(name or record["model"], run, mode, asked, answers, [])
+    return replace(told, record=record, notes=notes)
+
+
+def read_record(run: Path) -> dict[str, Any]:
+    """What shaped a RUN of ``physcount ask``."""
+    path = run / RECORD
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except OSError as exc:
+        raise RunError(
+            f"{path}: {exc.strerror or exc}", hint="a RUN is a folder that `physcount ask --out` made"
+        ) from None
+    except ValueError as exc:
+        raise RunError(f"{path}: not JSON: {exc}", hint="its answers are whole; restore run.json") from None
+    wanted = {"kind": str, "mode": str, "model": str, "data": dict, "selection": dict, "settings": dict}
+    if not isinstance(record, dict) or record.get("kind") != "physcount":
+        raise RunError(f"{path}: not of PhysCount", hint="a RUN is a folder that `physcount ask --out` made")
+    wrong = [key for key, kind in wanted.items() if not isinstance(record.get(key), kind)]
+    if wrong:
+        raise RunError(f"{path}: {listed(wrong, 3)} is missing or not as it must be", hint="restore run.json")
+    return record
+
+
+def read_answers(run: Path) -> Iterator[dict[str, Any]]:
+    """The records of a RUN, oldest first. A last line without its end was being written when the run was killed."""
+    path = run / ANSWERS
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except ValueError as exc:
+                row = exc
+            if not isinstance(row, dict) or not isinstance(row.get("question_ids"), list):
+                raise RunError(f"{path}, line {number}: no answer: {brief(line)}", hint="remove the line and run ask")
+            yield row
+
+
+def _answers_of(row: Mapping[str, Any], mode: str, rule: Rule, max_count: int) -> dict[str, Answer]:
+    ids, response, error = row["question_ids"], row.get("response"), row.get("error")
+    if row.get("status") != "answered":
+        return {key: Answer(MISSING, None, str(error or row.get("status"))) for key in ids}
+    finish = row.get("finish_reason")
+    if mode == "joint":
+        found = parse_joint(response, len(ids), finish_reason=finish, rule=rule, max_count=max_count)
+    else:
+        found = [parse_answer(response, finish_reason=finish, rule=rule, max_count=max_count)]
+    return {key: Answer(parsed, response) for key, parsed in zip(ids, found, strict=True)}
+
+
+def cut(dataset: Dataset, group_ids: Sequence[str]) -> Dataset:
+    """The dataset with some of its groups only."""
+    wanted = set(group_ids)
+    groups = {key: group for key, group in dataset.groups.items() if key in wanted}
+    questions = tuple(question for question in dataset.questions if question.group_id in wanted)
+    return replace(dataset, groups=groups, questions=questions)
+
+
+def _told(
+    name: str, path: Path, mode: str, dataset: Dataset, answers: Mapping[str, Answer], duplicates: list[str]
+) -> Predictions:
+    ids = {question.question_id for question in dataset.questions}
+    found = {key: answers.get(key, Answer(MISSING)) for key in (q.question_id for q in dataset.questions)}
+    return Predictions(
+        name=name,
+        path=str(path),
+        mode=mode,
+        dataset=dataset,
+        answers=found,
+        missing=[key for key, answer in found.items() if answer.parsed.status == "missing"],
+        failed={key: answer.error for key, answer in found.items() if answer.error is not None},
+        unknown=[key for key in answers if key not in ids],
+        duplicates=duplicates,
+    )
+
+
+def _lines(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file. Lines end at line feeds alone, for answers may hold any other separator."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise ManifestError(
+            f"{path}: {exc.strerror or exc}", hint="--predictions names a RUN folder or a JSONL file"
+        ) from None
+    for number, line in enumerate(data.split(b"\n"), 1):
+        at = f"{path.name}, line {number}"
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            row = _DECODER.decode(text) if text else None
+        except UnicodeDecodeError as exc:
+            faults.add(f"{at}, byte {exc.start + 1}", "not UTF-8")
+        except (ValueError, RecursionError) as exc:
+            faults.add(at, f"not JSON: {exc}", value=line[:120].decode("utf-8", "replace"))
+        else:
+            if isinstance(row, dict):
+                yield number, row
+            elif text:
+                faults.add(at, "not an object", value=row)

@@ -1,0 +1,226 @@
+"""The metrics of PhysCount (paper, Metrics) with intervals, breakdowns, and paired comparisons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.numbench.analysis.estimates import Estimates
+from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.physcount.data import FAMILIES, MODES
+from tallymill.engine.physcount.parse import MAX_COUNT, STATUSES, Rule
+from tallymill.engine.physcount.predictions import Predictions, cut
+from tallymill.engine.physcount.results import (
+    Comparison,
+    CountRow,
+    Difference,
+    FamilyScores,
+    GroupScore,
+    Headline,
+    Part,
+    Scores,
+    Statuses,
+)
+from tallymill.engine.physcount.tallies import (
+    Grouped,
+    Judged,
+    grouped_of,
+    image_sums,
+    judged_of,
+    metrics_of,
+    resampled_sums,
+)
+from tallymill.engine.words import counted, listed
+from tallymill.errors import UsageError
+
+RESAMPLES = 2_000
+SCORE, GROUP_ACC, PHYS_GND = "score", "group_acc", "phys_gnd"
+# As ``image_sums`` has them; MAE alone is in counts and not in per cent.
+METRICS = (
+    SCORE,
+    GROUP_ACC,
+    PHYS_GND,
+    *(f"nae.{family}" for family in FAMILIES),
+    *(f"mae.{family}" for family in FAMILIES),
+)
+_UNITS = np.array([1.0 if name.startswith("mae.") else 100.0 for name in METRICS])
+# True answers are told apart by these least counts.
+_LEAST = (0, 1, 2, 4, 6, 11, 21)
+
+
+def score(
+    predictions: Predictions, *, resamples: int = RESAMPLES, rule: Rule = "strict", max_count: int = MAX_COUNT
+) -> Scores:
+    """Every metric of one set of predictions; intervals are 95 % percentile bootstraps over images.
+
+    ``rule`` and ``max_count`` are those that the predictions were read with, and are recorded.
+    """
+    if resamples < 0:
+        raise UsageError(f"resamples {resamples}: must be 0 or more")
+    judged = judged_of(predictions)
+    grouped = grouped_of(predictions.dataset, judged)
+    headline, families = _part(grouped, None, resamples)
+    return Scores(
+        name=predictions.name,
+        path=predictions.path,
+        mode=predictions.mode,
+        settings={"parse": rule, "max_count": max_count, "resamples": resamples},
+        notes=[*_notes(predictions, rule)],
+        statuses=_statuses(predictions),
+        headline=headline,
+        families=families,
+        parts=[*_parts(grouped, resamples)],
+        counts=[*_counts(judged)],
+        groups=[*_groups(grouped)],
+        missing=predictions.missing,
+        unknown=predictions.unknown,
+        duplicates=predictions.duplicates,
+        failed=predictions.failed,
+        record=predictions.record,
+    )
+
+
+def compare(a: Predictions, b: Predictions, *, resamples: int = RESAMPLES) -> Comparison:
+    """``a`` minus ``b`` in every metric, over the groups that both were asked, with intervals from the same resamples
+    of images. The groups that count for Phys-Gnd are each one's own.
+    """
+    both = [key for key in a.dataset.groups if key in b.dataset.groups]
+    if not both:
+        raise UsageError(f"{a.name} and {b.name} were asked about no group in common")
+    dataset = cut(a.dataset, both)
+    sums = []
+    for given in (a, b):
+        of = Predictions(given.name, given.path, given.mode, dataset, given.answers, [], {}, [], [])
+        sums.append(image_sums(grouped_of(dataset, judged_of(of))))
+    points = [metrics_of(one.sum(axis=0)) * _UNITS for one in sums]
+    drawn = [metrics_of(resampled_sums(one, resamples)) * _UNITS for one in sums] if resamples else []
+    found = Estimates(
+        {"difference": (points[0] - points[1])[None]}, {"difference": drawn[0] - drawn[1]} if drawn else {}
+    )
+    rows = [
+        Difference(name, _number(points[0][place]), _number(points[1][place]), found("difference", place))
+        for place, name in enumerate(METRICS)
+    ]
+    left_out = [
+        f"{counted(len(given.dataset.groups) - len(both), 'group')} of {given.name} left out: not asked of both"
+        for given in (a, b)
+        if len(given.dataset.groups) > len(both)
+    ]
+    return Comparison(a.name, b.name, len(both), len(dataset.image_ids), resamples, rows, left_out)
+
+
+def _part(grouped: Grouped, chosen: NDArray[np.bool_] | None, resamples: int) -> tuple[Headline, list[FamilyScores]]:
+    """The metrics over all groups, or over some."""
+    of = np.ones(len(grouped.groups), np.bool_) if chosen is None else chosen
+    sums = image_sums(grouped, chosen)
+    point = metrics_of(sums.sum(axis=0)) * _UNITS
+    # Images none of whose groups is among the chosen are not drawn.
+    drawn = metrics_of(resampled_sums(sums[np.unique(grouped.image[of])], resamples)) * _UNITS if resamples else None
+    nae = slice(METRICS.index(f"nae.{FAMILIES[0]}"), METRICS.index(f"nae.{FAMILIES[-1]}") + 1)
+    estimates = Estimates(
+        {"metric": point[None], "accuracy": (100.0 - point[nae])[None]},
+        {} if drawn is None else {"metric": drawn, "accuracy": 100.0 - drawn[:, nae]},
+    )
+
+    def metric(name: str) -> Estimate:
+        return estimates("metric", METRICS.index(name))
+
+    asked, valid, exact = (values[of] for values in (grouped.asked, grouped.valid, grouped.exact))
+    families = [
+        FamilyScores(
+            family=family,
+            groups=int((asked[:, place] > 0).sum()),
+            questions=int(asked[:, place].sum()),
+            valid=int(valid[:, place].sum()),
+            exact=int(exact[:, place].sum()),
+            mae_groups=int((valid[:, place] > 0).sum()),
+            mae=metric(f"mae.{family}"),
+            nae=metric(f"nae.{family}"),
+            accuracy=estimates("accuracy", place),
+        )
+        for place, family in enumerate(FAMILIES)
+    ]
+    headline = Headline(
+        groups=int(of.sum()),
+        questions=int(asked.sum()),
+        grounded=int((~np.isnan(grouped.phys_gnd[of])).sum()),
+        score=metric(SCORE),
+        group_acc=metric(GROUP_ACC),
+        phys_gnd=metric(PHYS_GND),
+    )
+    return headline, families
+
+
+def _parts(grouped: Grouped, resamples: int) -> Iterator[Part]:
+    """Groups told apart by the set of modes among their appearances."""
+    named = np.array([modes_name({one.mode for one in group.appearances}) for group in grouped.groups], object)
+    for name in sorted(set(named.tolist()), key=lambda name: (name.count("+"), name)):
+        yield Part("image formation", name, *_part(grouped, named == name, resamples))
+
+
+def modes_name(modes: set[str]) -> str:
+    """``direct + reflection``; "none" for a group without appearances."""
+    return " + ".join(mode.replace("_", " ") for mode in MODES if mode in modes) or "none"
+
+
+def _counts(judged: Judged) -> Iterator[CountRow]:
+    edges = [*pairwise(_LEAST), (_LEAST[-1], None)]
+    for place, family in [*enumerate(FAMILIES), (None, "all")]:
+        of_family = np.ones(len(judged.true), np.bool_) if place is None else judged.family == place
+        for least, above in edges:
+            of = of_family & (judged.true >= least) & (judged.true < (np.inf if above is None else above))
+            some = of & judged.valid
+            yield CountRow(
+                family=family,
+                answers=f"{least}+" if above is None else str(least) if above == least + 1 else f"{least}-{above - 1}",
+                questions=int(of.sum()),
+                valid=int(some.sum()),
+                exact=int(judged.exact[of].sum()),
+                nae=float(100.0 * judged.nae[of].mean()) if of.any() else None,
+                bias=float(judged.error[some].mean()) if some.any() else None,
+            )
+
+
+def _groups(grouped: Grouped) -> Iterator[GroupScore]:
+    for place, group in enumerate(grouped.groups):
+        accuracies = {
+            family: float(100.0 * (1.0 - grouped.nae[place, at]))
+            for at, family in enumerate(FAMILIES)
+            if grouped.asked[place, at]
+        }
+        yield GroupScore(
+            group.group_id,
+            group.image_id,
+            accuracies,
+            float(100.0 * grouped.score[place]),
+            int(grouped.exact[place].sum()),
+            int(grouped.asked[place].sum()),
+            _number(100.0 * grouped.phys_gnd[place]),
+        )
+
+
+def _statuses(predictions: Predictions) -> Statuses:
+    kinds = Counter(answer.parsed.status for answer in predictions.answers.values())
+    return Statuses(kinds.total(), *(kinds[name] for name in STATUSES))
+
+
+def _notes(predictions: Predictions, rule: Rule) -> Iterator[str]:
+    yield from predictions.notes
+    if rule != "strict":
+        yield "Answers are the last integer of each response: these numbers do not compare with strict ones."
+    for ids, what in (
+        (predictions.missing, "has no answer, and counts as wrong|have no answer, and count as wrong"),
+        (predictions.unknown, "of no question, left aside|of no question, left aside"),
+        (predictions.duplicates, "answered twice in the same words|answered twice in the same words"),
+    ):
+        if ids:
+            one, several = what.split("|")
+            yield f"{counted(len(ids), 'question id')} {one if len(ids) == 1 else several}: {listed(ids, 5)}."
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
