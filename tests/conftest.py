@@ -23,3 +23,9 @@ def odd_images():
 def report_example():
     """The module that makes an analysis, a card and a page by hand."""
     return load_module("report_example")
+
+
+@pytest.fixture(scope="session")
+def physcount_example():
+    """The module that makes a PhysCount dataset by hand."""
+    return load_module("physcount_example")
