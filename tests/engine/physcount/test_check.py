@@ -53,7 +53,7 @@ def test_images_that_are_not_what_was_annotated(root):
     assert "line 1, column image: not an image" in found.faults[0]
 
 
-def test_an_image_of_another_size_and_one_on_its_side(root, physcount_example):
+def test_an_image_of_another_size_and_one_on_its_side(root):
     path = root / "data" / "annotations.jsonl"
     text = path.read_text().replace('"width": 8, "height": 6', '"width": 6, "height": 8', 1)
     path.write_text(text.replace('"width": 8, "height": 6', '"width": 9, "height": 6', 1))
