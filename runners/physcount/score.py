@@ -1,0 +1,125 @@
+"""``physcount score``: metrics of predictions, and two sets of them compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tallymill import __version__
+from tallymill.engine.physcount import score as engine
+from tallymill.engine.physcount.data import FAMILIES, Dataset, read_dataset
+from tallymill.engine.physcount.parse import MAX_COUNT, RULES, Rule
+from tallymill.engine.physcount.predictions import Predictions, read_predictions
+from tallymill.engine.physcount.results import Comparison, Scores
+from tallymill.errors import UsageError
+from tallymill.runners.files import appearing, encoded, write_json
+
+FILES = ("scores.json", "groups.csv", "answers.jsonl")
+Paths = str | Path | Iterable[str | Path]
+
+
+def score(
+    data: str | Path,
+    predictions: Paths,
+    out: str | Path | None = None,
+    *,
+    parse: Rule = "strict",
+    max_count: int = MAX_COUNT,
+    resamples: int = engine.RESAMPLES,
+) -> list[Scores]:
+    """The metrics of one or several sets of predictions (RUN folders or JSONL files), in the order given.
+
+    ``parse`` is how a count is read from a response, ``max_count`` the largest that is taken for one; ``resamples`` of
+    images make the intervals, 0 for none. With ``out``, a folder, the scores are also kept as ``FILES``.
+
+    Raises ``ManifestError`` for faults of the data or of a file, ``RunError`` for a RUN over other data, ``UsageError``
+    for settings that make no sense.
+    """
+    dataset = read_dataset(data)
+    sets = read_all(dataset, predictions, parse=parse, max_count=max_count)
+    found = [engine.score(one, resamples=resamples, rule=parse, max_count=max_count) for one in sets]
+    if out is not None:
+        _write(Path(out), found, sets)
+    return found
+
+
+def compare(
+    data: str | Path,
+    a: str | Path,
+    b: str | Path,
+    *,
+    parse: Rule = "strict",
+    max_count: int = MAX_COUNT,
+    resamples: int = engine.RESAMPLES,
+) -> Comparison:
+    """``a`` minus ``b`` in every metric, paired by image, over the groups that both were asked; else as ``score``."""
+    first, second = read_all(read_dataset(data), [a, b], parse=parse, max_count=max_count)
+    return engine.compare(first, second, resamples=resamples)
+
+
+def read_all(
+    dataset: Dataset, paths: Paths, *, parse: Rule = "strict", max_count: int = MAX_COUNT
+) -> list[Predictions]:
+    """Several sets of predictions, each with a name of its own."""
+    if parse not in RULES:
+        raise UsageError(f"parse {parse!r}: must be one of {', '.join(RULES)}")
+    if max_count < 1:
+        raise UsageError(f"max_count {max_count}: must be 1 or more")
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise UsageError("no predictions to score", hint="name a RUN folder or a JSONL file")
+    found = [read_predictions(path, dataset, rule=parse, max_count=max_count) for path in given]
+    taken = Counter(one.name for one in found)
+    named = [replace(one, name=f"{one.name} ({one.path})") if taken[one.name] > 1 else one for one in found]
+    if len({one.name for one in named}) < len(named):
+        raise UsageError("the same predictions are given twice")
+    return named
+
+
+def _write(out: Path, found: Sequence[Scores], sets: Sequence[Predictions]) -> None:
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is not a folder")
+    write_json(out / FILES[0], {"tallymill": __version__, "scores": [asdict(one) for one in found]})
+    _write_text(out / FILES[1], _groups(found))
+    _write_text(out / FILES[2], "".join(json.dumps(row) + "\n" for one in sets for row in _answers(one)))
+
+
+def _write_text(path: Path, text: str) -> None:
+    with appearing(path) as temporary:
+        temporary.write_bytes(encoded(text))
+
+
+def _groups(found: Sequence[Scores]) -> str:
+    text = io.StringIO()
+    columns = ["name", "group_id", "image_id", *(f"{f}_accuracy" for f in FAMILIES), "score", "exact", "questions"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*columns, "phys_gnd"])
+    for one in found:
+        for row in one.groups:
+            accuracies = [row.accuracy.get(family) for family in FAMILIES]
+            numbers = [row.score, row.exact, row.questions, row.phys_gnd]
+            writer.writerow([one.name, row.group_id, row.image_id, *accuracies, *numbers])
+    return text.getvalue()
+
+
+def _answers(one: Predictions) -> Iterator[dict[str, Any]]:
+    """Every question with its raw response and what was made of it."""
+    for question in one.dataset.questions:
+        answer = one.answers[question.question_id]
+        yield {
+            "name": one.name,
+            "question_id": question.question_id,
+            "group_id": question.group_id,
+            "question_type": question.family,
+            "answer": question.answer,
+            "prediction": answer.parsed.value,
+            "status": answer.parsed.status,
+            "response": answer.response,
+            "error": answer.error,
+        }

@@ -1,0 +1,141 @@
+"""``tallymill physcount``: do multimodal models count appearances or physical entities?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from tallymill.commands.base import DONE, FAILED, SOME_FAILED, Json, app, print_json
+from tallymill.engine.physcount.parse import MAX_COUNT, Rule
+from tallymill.errors import UsageError
+from tallymill.runners import console
+
+physcount = App(name="physcount", help="Ask multimodal models to count physical entities, and score their answers.")
+app.command(physcount)
+
+Data = Annotated[Path, Parameter(help="The folder of PhysCount's release: data/questions.jsonl, images and the rest.")]
+Several = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        name="--predictions",
+        negative=(),
+        show_default=False,
+        help="A RUN folder of `physcount ask`, or a JSONL file with question_id and response or prediction. Repeatable.",
+    ),
+]
+
+
+@physcount.command
+def check(*, data: Data, as_json: Json = False) -> int:
+    """Check a dataset: its files against each other, and against the published totals where it is the full set."""
+    from tallymill import physcount as interface
+    from tallymill.engine.report.physcount.tables import totals_table
+
+    found = interface.check(data)
+    if as_json:
+        print_json(asdict(found) | {"holds": found.holds})
+        return DONE if found.holds else FAILED
+    console.show_table(totals_table(found))
+    for note in found.notes:
+        console.show_line(f"note: {note}")
+    for fault in found.faults:
+        console.show_line(fault)
+    if found.fault_total > len(found.faults):
+        console.show_line(f"and {found.fault_total - len(found.faults):,} more")
+    console.show_line("the dataset is whole" if found.holds else f"{found.fault_total:,} faults, or totals that differ")
+    return DONE if found.holds else FAILED
+
+
+@physcount.command
+def example(*, out: Path, scenes: int = 12, seed: int = 0, as_json: Json = False) -> int:
+    """Draw a small dataset with mirrors and glass whose answers are known by construction.
+
+    Parameters
+    ----------
+    out
+        A folder that does not exist yet.
+    scenes
+        How many pictures.
+    seed
+        Other seeds draw other pictures.
+    """
+    from tallymill import physcount as interface
+
+    made = interface.example(out, scenes_wanted=scenes, seed=seed)
+    told = {
+        "out": str(out),
+        "images": len(made.image_ids),
+        "groups": len(made.groups),
+        "questions": len(made.questions),
+    }
+    if as_json:
+        print_json(told)
+    else:
+        console.show_line("{questions} questions in {groups} groups about {images} images in {out}".format(**told))
+    return DONE
+
+
+@physcount.command
+def score(
+    *,
+    data: Data,
+    predictions: Several = (),
+    compare: tuple[Path, Path] | None = None,
+    parse: Rule = "strict",
+    max_count: int = MAX_COUNT,
+    resamples: int = 2_000,
+    published: bool = False,
+    out: Path | None = None,
+    as_json: Json = False,
+) -> int:
+    """Score predictions: all metrics of the paper, by family and in total, with intervals.
+
+    Parameters
+    ----------
+    compare
+        Two sets of predictions: the first minus the second in every metric, paired by image.
+    parse
+        strict takes a bare integer; last-integer the last one of a text, and the tables say so.
+    max_count
+        A larger answer is extreme, and counts as wrong.
+    resamples
+        Bootstrap resamples of images for the intervals; 0 for none.
+    published
+        List the published models too.
+    out
+        Folder for scores.json, groups.csv and answers.jsonl.
+    """
+    from tallymill import physcount as interface
+    from tallymill.engine.physcount.published import published_rows
+    from tallymill.engine.report.physcount import tables
+
+    if (compare is None) == (not predictions):
+        raise UsageError("give --predictions, or two sets with --compare A B")
+    if compare is not None:
+        result = interface.compare(data, *compare, parse=parse, max_count=max_count, resamples=resamples)
+        if as_json:
+            print_json(asdict(result))
+        else:
+            console.show_table(tables.comparison_table(result))
+        return DONE
+    found = interface.score(data, predictions, out, parse=parse, max_count=max_count, resamples=resamples)
+    if as_json:
+        print_json([asdict(one) for one in found])
+    else:
+        rows = [row for row in published_rows() if not row.setting] if published else []
+        for table in (
+            tables.leaderboard(found, rows),
+            tables.headline_table(found),
+            tables.families_table(found),
+            tables.statuses_table(found),
+        ):
+            console.show_table(table)
+        for one in found:
+            for note in one.notes:
+                console.show_line(f"note: {one.name}: {note}")
+        if out is not None:
+            console.show_line(f"written to {out}: scores.json, groups.csv, answers.jsonl")
+    return SOME_FAILED if any(one.failed for one in found) else DONE

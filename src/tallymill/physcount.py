@@ -1,0 +1,15 @@
+"""PhysCount from Python: ask models, score predictions, compare, report.
+
+>>> from tallymill import physcount
+>>> physcount.example("DATA")
+>>> physcount.ask("DATA", "RUN", endpoint="http://localhost:8000/v1", model="some/model")
+>>> physcount.score("DATA", "RUN")[0].headline.score
+"""
+
+from __future__ import annotations
+
+from tallymill.runners.physcount.check import check
+from tallymill.runners.physcount.example import example
+from tallymill.runners.physcount.score import compare, score
+
+__all__ = ["check", "compare", "example", "score"]
