@@ -23,7 +23,7 @@ Several = Annotated[
         name="--predictions",
         negative=(),
         show_default=False,
-        help="A RUN folder of `physcount ask`, or a JSONL file with question_id and response or prediction. Repeatable.",
+        help="A RUN folder of `physcount ask`, or a JSONL file of question_id and response or prediction. Repeatable.",
     ),
 ]
 
