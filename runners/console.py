@@ -18,14 +18,15 @@ from rich.text import Text
 
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
+from tallymill.engine.report import tables
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
 from tallymill.runners.score_table import Group, ScoreTable
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
 
-# Of more systems the table shows the first ones only.
-MAX_SYSTEMS = 20
+# Of more systems, or rows of a report's table, the first ones only are shown.
+MAX_SYSTEMS, MAX_ROWS = 20, 60
 
 
 def _console(stream: TextIO | None, *, stderr: bool) -> Console:
@@ -58,6 +59,24 @@ def columns(words: Sequence[str], numbers: Sequence[str] = (), **options: Any) -
     for name in numbers:
         table.add_column(Text(name), justify="right")
     return table
+
+
+def show_table(table: tables.Table, *, wide: bool = False) -> None:
+    """A table of a report; where it is ``wide``, the interval of a value stands below it, in every row alike."""
+    more = len(table.rows) - MAX_ROWS
+    notes = [note for note in (table.note, f"and {more:,} more rows" if more > 0 else None) if note]
+    shown = columns(
+        table.columns[: table.text],
+        table.columns[table.text :],
+        title=table.title,
+        title_justify="left",
+        title_style="bold",
+        caption="\n".join(notes) or None,
+        caption_justify="left",
+    )
+    for row in table.rows[:MAX_ROWS]:
+        shown.add_row(*(Text(text.replace(" [", "\n[") if wide else text) for text in row))
+    out.print(shown)
 
 
 class Bar:

@@ -36,6 +36,7 @@ DOCUMENTS = (
     "docs/performance.md",
     "docs/analysis.md",
     "docs/numbench.md",
+    "docs/physcount.md",
     "CONTRIBUTING.md",
 )
 # Other ends of a console line that stand in documents and are not for this test to run.

@@ -22,6 +22,7 @@ from tallymill.commands import (  # noqa: F401
     demo,
     images,
     models,
+    physcount,
     prompts,
     report,
     runs,

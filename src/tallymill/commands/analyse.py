@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.table import Table
-from rich.text import Text
-
 import tallymill
 from tallymill.commands.analysis_options import DEFAULTS, Options
 from tallymill.commands.base import DONE, SOME_FAILED, Json, app, print_json
@@ -14,9 +11,6 @@ from tallymill.engine.numbench.analysis.results import Analysis
 from tallymill.engine.report import serialize, tables
 from tallymill.errors import UsageError
 from tallymill.runners import console
-
-# Of more rows the terminal shows the first ones only.
-_MOST_ROWS = 60
 
 
 @app.command
@@ -57,27 +51,9 @@ def _show(result: Analysis, out: Path | None) -> None:
         *([] if result.agreement is None else [tables.agreement_table(result.agreement)]),
     ):
         if table.rows:
-            console.out.print(_shown(table, wide=table.title == scores.title))
+            console.show_table(table, wide=table.title == scores.title)
     console.tell_notes([*result.notes, *([] if result.agreement is None else result.agreement.notes)])
     if out is None:
         console.tell("all tables: --out FOLDER, or --json")
     else:
         console.tell(f"written to {out}: analysis.json, analysis.md, a CSV a table")
-
-
-def _shown(table: tables.Table, *, wide: bool) -> Table:
-    more = len(table.rows) - _MOST_ROWS
-    notes = [note for note in (table.note, f"and {more:,} more rows" if more > 0 else None) if note]
-    shown = console.columns(
-        table.columns[: table.text],
-        table.columns[table.text :],
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        caption="\n".join(notes) or None,
-        caption_justify="left",
-    )
-    for row in table.rows[:_MOST_ROWS]:
-        # An interval that has no room beside its value stands below it, in every row alike.
-        shown.add_row(*(Text(text.replace(" [", "\n[") if wide else text) for text in row))
-    return shown

@@ -39,13 +39,12 @@ def check(*, data: Data, as_json: Json = False) -> int:
         print_json(asdict(found) | {"holds": found.holds})
         return DONE if found.holds else FAILED
     console.show_table(totals_table(found))
-    for note in found.notes:
-        console.show_line(f"note: {note}")
+    console.tell_notes(found.notes)
     for fault in found.faults:
-        console.show_line(fault)
+        console.tell(fault)
     if found.fault_total > len(found.faults):
-        console.show_line(f"and {found.fault_total - len(found.faults):,} more")
-    console.show_line("the dataset is whole" if found.holds else f"{found.fault_total:,} faults, or totals that differ")
+        console.tell(f"and {found.fault_total - len(found.faults):,} more")
+    console.tell("the dataset is whole" if found.holds else f"{found.fault_total:,} faults, or totals that differ")
     return DONE if found.holds else FAILED
 
 
@@ -74,7 +73,7 @@ def example(*, out: Path, scenes: int = 12, seed: int = 0, as_json: Json = False
     if as_json:
         print_json(told)
     else:
-        console.show_line("{questions} questions in {groups} groups about {images} images in {out}".format(**told))
+        console.tell("{questions} questions in {groups} groups about {images} images in {out}".format(**told))
     return DONE
 
 
@@ -133,9 +132,7 @@ def score(
             tables.statuses_table(found),
         ):
             console.show_table(table)
-        for one in found:
-            for note in one.notes:
-                console.show_line(f"note: {one.name}: {note}")
+        console.tell_notes(f"{one.name}: {note}" for one in found for note in one.notes)
         if out is not None:
-            console.show_line(f"written to {out}: scores.json, groups.csv, answers.jsonl")
+            console.tell(f"written to {out}: scores.json, groups.csv, answers.jsonl")
     return SOME_FAILED if any(one.failed for one in found) else DONE

@@ -1,0 +1,132 @@
+"""Scores from files, as files, and on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from tallymill import cli, physcount
+from tallymill.errors import UsageError
+
+
+@pytest.fixture
+def data(tmp_path, physcount_example):
+    return physcount_example.worked_dataset(tmp_path / "set").root
+
+
+@pytest.fixture
+def worked(tmp_path, physcount_example):
+    return physcount_example.worked_predictions(tmp_path / "worked.jsonl")
+
+
+def test_files(data, worked, tmp_path):
+    (found,) = physcount.score(data, worked, tmp_path / "out", resamples=20)
+    kept = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert kept["scores"][0]["headline"]["score"]["value"] == found.headline.score.value == pytest.approx(50.46875)
+    with (tmp_path / "out" / "groups.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["group_id"], float(row["score"])) for row in rows][1] == ("g2", 80.0)
+    assert rows[1]["correspondence_accuracy"] == rows[1]["phys_gnd"] == ""
+    answers = [json.loads(line) for line in (tmp_path / "out" / "answers.jsonl").read_text().splitlines()]
+    assert len(answers) == 11
+    assert {**answers[9]} == {
+        "name": "worked",
+        "question_id": "e4",
+        "group_id": "g3",
+        "question_type": "entity",
+        "answer": 2,
+        "prediction": None,
+        "status": "malformed",
+        "response": "two",
+        "error": None,
+    }
+
+
+def test_several_sets_have_names_of_their_own(data, worked, tmp_path, physcount_example):
+    (tmp_path / "other").mkdir()
+    other = physcount_example.write_predictions(tmp_path / "other" / "worked.jsonl", {"a4": "3"})
+    names = [one.name for one in physcount.score(data, [worked, other], resamples=0)]
+    assert names == [f"worked ({worked})", f"worked ({other})"]
+    with pytest.raises(UsageError, match="given twice"):
+        physcount.score(data, [worked, worked])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"parse": "loose"}, "must be one of strict, last-integer"),
+        ({"max_count": 0}, "max_count 0"),
+        ({"resamples": -1}, "resamples -1"),
+    ],
+)
+def test_settings_that_make_no_sense(options, told, data, worked):
+    with pytest.raises(UsageError, match=told):
+        physcount.score(data, worked, **options)
+    with pytest.raises(UsageError, match="no predictions"):
+        physcount.score(data, [])
+
+
+def test_the_command(data, worked, capsys):
+    assert cli.run(["physcount", "score", "--data", str(data), "--predictions", str(worked), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["statuses"] == {
+        "questions": 11,
+        "valid": 10,
+        "missing": 0,
+        "malformed": 1,
+        "negative": 0,
+        "extreme": 0,
+    }
+    assert found["settings"] == {"parse": "strict", "max_count": 1_000_000, "resamples": 2_000}
+
+
+def test_the_command_compares(data, worked, tmp_path, physcount_example, capsys):
+    other = physcount_example.write_predictions(tmp_path / "other.jsonl", {"a4": "3"})
+    command = ["physcount", "score", "--data", str(data), "--compare", str(worked), str(other)]
+    assert cli.run([*command, "--json"]) == 0
+    rows = {row["metric"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert (rows["group_acc"]["a"], rows["group_acc"]["b"], rows["group_acc"]["difference"]["value"]) == (25, 25, 0)
+    assert rows["score"]["difference"]["value"] == pytest.approx(25.46875)
+    assert cli.run(command) == 0
+
+
+@pytest.mark.parametrize("more", [[], ["--predictions", "a", "--compare", "a", "b"]])
+def test_the_command_needs_one_thing(more, data, capsys):
+    assert cli.run(["physcount", "score", "--data", str(data), *more]) == 2
+    assert "give --predictions, or two sets with --compare A B" in capsys.readouterr().err
+
+
+def test_requests_that_failed_show_in_the_exit_code(data, tmp_path):
+    run = tmp_path / "RUN"
+    run.mkdir()
+    dataset = physcount.check(data)
+    assert dataset.holds
+    from tallymill.engine.physcount.data import read_dataset
+
+    record = {
+        "kind": "physcount",
+        "mode": "independent",
+        "model": "m",
+        "settings": {},
+        "data": {"sha256": read_dataset(data).sha256},
+        "selection": {"limit": None, "groups": None, "group_ids": None},
+    }
+    (run / "run.json").write_text(json.dumps(record))
+    row = {"question_ids": ["a1"], "status": "failed", "response": None, "error": "HTTP 503"}
+    (run / "answers.jsonl").write_text(json.dumps(row) + "\n")
+    assert cli.run(["physcount", "score", "--data", str(data), "--predictions", str(run), "--resamples", "0"]) == 3
+
+
+def test_check_and_example_commands(data, tmp_path, capsys):
+    assert cli.run(["physcount", "example", "--out", str(tmp_path / "drawn"), "--scenes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 2
+    assert cli.run(["physcount", "check", "--data", str(tmp_path / "drawn"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["holds"]
+    (data / "images" / "i1.png").unlink()
+    assert cli.run(["physcount", "check", "--data", str(data)]) == 1
+    told = capsys.readouterr().out
+    assert "data/annotations.jsonl, line 1, column image: no such file: 'images/i1.png'" in told
+    assert cli.run(["physcount", "check", "--data", str(tmp_path / "none")]) == 1
+    assert "data/questions.jsonl: No such file" in capsys.readouterr().err
