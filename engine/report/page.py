@@ -1,17 +1,9 @@
-"""The report as one self-contained HTML page: everything inline, nothing fetched, every text escaped.
-
-The page's security policy forbids whatever is not inline, and of scripts all but ours (by its digest), so that no text
-of a manifest could run even if it were not escaped.
-"""
+"""The report of NumBench: what its page shows, made from an analysis."""
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Loss, SystemRow
@@ -20,14 +12,10 @@ from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.gallery_view import colour, dash, filters, shown_cards
+from tallymill.engine.report.shell import filled
 from tallymill.engine.report.tables import shown_sensitivity
-from tallymill.errors import MissingExtraError
-
-# Rows of one table; the files of an analysis have them all.
-MOST_ROWS = 500
 
 FIGURES = ("curve", "layout", "appearance", "sensitivity", "detectors", "families", "collision", "reliability")
-TEMPLATES = Path(__file__).parent / "templates"
 CONTENTS = (
     ("scores", "Scores"),
     ("curve", "Curve"),
@@ -88,11 +76,10 @@ class HeadlineBlock:
 
 def render(page: Page) -> str:
     """The page as HTML. Raises ``MissingExtraError`` without jinja2."""
-    environment = _environment()
-    script = _script()
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    html: str = environment.get_template("report.html").render(
+    return filled(
+        "report.html",
         page=page,
+        version=page.version,
         figures={name: page.figures.get(name, "") for name in FIGURES},
         title=page.title,
         analysis=page.analysis,
@@ -106,7 +93,7 @@ def render(page: Page) -> str:
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
         contents=CONTENTS,
-        limit=MOST_ROWS,
+        all_rows="tallymill analyse RUN --out FOLDER",
         gallery=page.gallery,
         cards=shown_cards(page.gallery),
         filters=filters(page.gallery),
@@ -114,12 +101,9 @@ def render(page: Page) -> str:
         gallery_empty="No images were asked for." if page.analysis.systems else "There are no images.",
         temperatures=_temperatures(page.runs),
         reasons=_reasons(page.analysis.agreement),
-        script=script,
-        script_hash=f"sha256-{digest}",
         colour=colour,
         dash=dash,
     )
-    return html
 
 
 def _temperatures(runs: Sequence[RunRecord]) -> dict[str, str]:
@@ -224,44 +208,3 @@ def _singles(analysis: Analysis) -> _Singles:
     names = list(dict.fromkeys(name for cell in rows for name in cell.single_cw))
     whole = [cell for cell in rows if cell.composition == ALL]
     return _Singles(names, whole or rows, [cell for cell in rows if whole and cell.composition != ALL])
-
-
-def _environment() -> Any:
-    try:
-        import jinja2
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.partition(".")[0] != "jinja2":
-            raise
-        raise MissingExtraError.of("jinja2", "report") from None
-    return _made_environment(jinja2)
-
-
-@functools.cache
-def _made_environment(jinja2: Any) -> Any:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        shown=text.shown,
-        score=text.score,
-        difference=text.difference,
-        amount=text.amount,
-        signed=text.signed,
-        percent=text.percent,
-    )
-    return environment
-
-
-def require_templates() -> None:
-    """Raise ``MissingExtraError`` now where the package that fills templates in is not there."""
-    _environment()
-
-
-def _script() -> str:
-    environment = _environment()
-    source: str = environment.loader.get_source(environment, "script.html")[0]
-    return f"\n{source}"

@@ -17,7 +17,8 @@ from tallymill.engine.numbench.factors import RangeBy
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.figures import figures_of, reliability_of
 from tallymill.engine.report.gallery import Gallery
-from tallymill.engine.report.page import Page, RunRecord, render, require_templates
+from tallymill.engine.report.page import Page, RunRecord, render
+from tallymill.engine.report.shell import require_templates
 from tallymill.engine.words import listed
 from tallymill.errors import UsageError
 from tallymill.runners.files import appearing, encoded

@@ -11,8 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tallymill.engine.numbench.analysis import results as r
-from tallymill.engine.report import page as page_module
-from tallymill.engine.report import serialize, tables
+from tallymill.engine.report import serialize, shell, tables
 from tallymill.engine.report.gallery import Asked, Gallery, box_paths, outline
 from tallymill.engine.report.page import CONTENTS, headline, render
 
@@ -239,7 +238,7 @@ def test_long_tables_say_what_they_leave_out(analysis_of, page_of):
 
 def test_every_table_that_is_cut_says_so(analysis_of, page_of, report_example, monkeypatch):
     """With a limit below what there is, each table of the page with rows of the analysis tells what it lacks."""
-    monkeypatch.setattr(page_module, "MOST_ROWS", 11)
+    monkeypatch.setattr(shell, "MOST_ROWS", 11)
     found = analysis_of(tuple("abcdef"), agreement=report_example.make_agreement())
     failures = [r.Failure("a", f"reason {k}", 1, "item") for k in range(13)]
     uncovered = [r.Uncovered("a", f"gryphon {k}", 1) for k in range(12)]
