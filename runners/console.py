@@ -80,9 +80,10 @@ def show_table(table: tables.Table, *, wide: bool = False) -> None:
 
 
 class Bar:
-    """A progress bar on standard error: images a second, failures, remaining time."""
+    """A progress bar on standard error: what is done, how many a second, failures, remaining time."""
 
-    def __init__(self, *, show: bool) -> None:
+    def __init__(self, *, show: bool, doing: str = "scoring", unit: str = "images") -> None:
+        self._doing, self._unit = doing, unit
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -111,7 +112,7 @@ class Bar:
         if done == total:
             return
         self._progress.start()
-        self._task = self._progress.add_task("scoring", total=total - done, rate="", failed=0)
+        self._task = self._progress.add_task(self._doing, total=total - done, rate="", failed=0)
 
     def advance(self, items: int, failed: int) -> None:
         """See ``SweepProgress``."""
@@ -119,7 +120,7 @@ class Bar:
             return
         self._done, self._failed = self._done + items, self._failed + failed
         elapsed = self._progress.tasks[self._task].elapsed or 0.0
-        rate = f"{self._done / elapsed:,.1f} images/s" if elapsed else ""
+        rate = f"{self._done / elapsed:,.1f} {self._unit}/s" if elapsed else ""
         self._progress.update(self._task, completed=self._done, rate=rate, failed=self._failed)
 
 

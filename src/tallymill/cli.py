@@ -23,6 +23,7 @@ from tallymill.commands import (  # noqa: F401
     images,
     models,
     physcount,
+    physcount_ask,
     prompts,
     report,
     runs,

@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from tallymill.runners.physcount.ask import ask
 from tallymill.runners.physcount.check import check
 from tallymill.runners.physcount.example import example
 from tallymill.runners.physcount.score import compare, score
 
-__all__ = ["check", "compare", "example", "score"]
+__all__ = ["ask", "check", "compare", "example", "score"]

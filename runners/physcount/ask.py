@@ -1,0 +1,157 @@
+"""``physcount ask``: every question of a dataset sent to a model, every answer kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from tallymill.engine.physcount.data import Dataset, read_dataset
+from tallymill.engine.physcount.predictions import ANSWERS, cut, read_answers, read_record
+from tallymill.engine.words import counted
+from tallymill.errors import UsageError
+from tallymill.runners.files import made_for, remove_leftovers, write_json
+from tallymill.runners.physcount.answers import AnswerLog
+from tallymill.runners.physcount.asking import Asking, Job, Speed
+from tallymill.runners.physcount.client import KEY_VARIABLE, Endpoint, endpoint_of, read_key
+from tallymill.runners.physcount.effort import Effort
+from tallymill.runners.physcount.pace import Patience, Window
+from tallymill.runners.physcount.plan import AskSettings, ImageRequests, chosen, lay_out
+from tallymill.runners.physcount.record import begin, continue_with, make_record, with_effort
+from tallymill.runners.physcount.serve import LOG, Serve, Server
+from tallymill.runners.physcount.summary import SUMMARY, AskSummary, is_over, last_of_each, last_speed, summarise
+from tallymill.runners.run_folder import RunFolder
+from tallymill.runners.sweep import Quiet, SweepProgress
+
+CONCURRENCY = 64
+
+
+def ask(
+    data: str | Path,
+    out: str | Path,
+    *,
+    endpoint: str | None = None,
+    model: str | None = None,
+    serve: Serve | None = None,
+    key_from: str = KEY_VARIABLE,
+    settings: AskSettings | None = None,
+    limit: int | None = None,
+    groups: Sequence[str] = (),
+    concurrency: int = CONCURRENCY,
+    patience: Patience | None = None,
+    progress: SweepProgress | None = None,
+) -> AskSummary:
+    """Ask a model the questions of the dataset ``data``, or continue what was stopped in the RUN folder ``out``.
+
+    Either ``endpoint`` is the base URL of an OpenAI-compatible server and ``model`` a name that it knows, or ``serve``
+    says which model to start vLLM with. The key is read from the environment variable ``key_from`` and is written
+    nowhere. ``groups`` and ``limit`` choose some groups, and the first of them. At most ``concurrency`` requests are in
+    flight, fewer where the server asks for that.
+
+    A request that failed for good (the server refused it) or for now is a record with its error, and no answer; the
+    same call asks the latter again. Raises ``RunError`` when the folder was made with other settings, when another
+    process works on it, and when no request can succeed: a wrong key, model or URL, or a server that is gone.
+    """
+    settings, patience = settings or AskSettings(), patience or Patience()
+    Window(concurrency)
+    name, place = _target(endpoint, model, serve, key_from)
+    dataset = read_dataset(data)
+    selected = chosen(dataset, limit, groups)
+    record = make_record(
+        dataset,
+        settings,
+        model=name,
+        endpoint=None if place is None else place.shown,
+        served=None if serve is None else serve.as_dict(),
+        selection={"limit": limit, "groups": list(groups), "group_ids": selected},
+    )
+    with made_for(Path(out)):
+        run = begin(out, record)
+    asked = dataset if selected is None else cut(dataset, selected)
+    with AnswerLog(run.path / ANSWERS) as log:
+        remove_leftovers(run.path)
+        over = _over(run)
+        record = continue_with(run, record, answered=bool(over))
+        left = lay_out(asked, settings.mode, over)
+        (progress := progress or Quiet()).start(len(asked.questions), len(asked.questions) - _questions(left))
+        if not left:
+            return _summarised(run, asked, last_speed(run.path))
+        with ExitStack() as stack:
+            server = None
+            if serve is not None:
+                server = stack.enter_context(Server(serve, name, run.path / LOG, hidden=(key_from,)))
+                place = endpoint_of(server.url, proxies=False)
+            assert place is not None
+            job = Job(left, place, name, settings, patience, concurrency, fresh=not over)
+            asking = Asking(
+                job,
+                Effort(record["settings"]["reasoning_effort"]),
+                log,
+                progress,
+                settle=lambda effort: with_effort(run, record, effort),
+                check=_nothing if server is None else server.check,
+            )
+            return _asked(asking, run, asked)
+
+
+def _asked(asking: Asking, run: RunFolder, asked: Dataset) -> AskSummary:
+    """Send everything; however that ends, ``summary.json`` says what the RUN has come to."""
+    begun = time.monotonic()
+    try:
+        _in_thread(asking)
+    except KeyboardInterrupt:
+        kept = _summarised(run, asked, asking.speed(time.monotonic() - begun))
+        raise KeyboardInterrupt(
+            f"{kept.answered:,} of {counted(kept.questions, 'question')} are answered and kept; "
+            "the same command goes on from there"
+        ) from None
+    except BaseException:
+        _summarised(run, asked, asking.speed(time.monotonic() - begun))
+        raise
+    return _summarised(run, asked, asking.speed(time.monotonic() - begun))
+
+
+def _in_thread(asking: Asking) -> None:
+    """Run the event loop beside this thread, which stays free for Ctrl-C and may have a loop of its own (Jupyter)."""
+    with ThreadPoolExecutor(1, thread_name_prefix="ask") as pool:
+        try:
+            pool.submit(asyncio.run, asking.run()).result()
+        except KeyboardInterrupt:
+            asking.stop()
+            raise
+
+
+def _summarised(run: RunFolder, asked: Dataset, speed: Speed | None) -> AskSummary:
+    ids = [question.question_id for question in asked.questions]
+    summary = summarise(run.path, read_record(run.path), ids, last_of_each(read_answers(run.path)), speed)
+    write_json(run.path / SUMMARY, summary.as_dict())
+    return summary
+
+
+def _over(run: RunFolder) -> set[str]:
+    return {question for question, row in last_of_each(read_answers(run.path)).items() if is_over(row)}
+
+
+def _questions(work: Sequence[ImageRequests]) -> int:
+    return sum(len(request.question_ids) for item in work for request in item.requests)
+
+
+def _nothing() -> None:
+    """A server of somebody else's is not ours to look after."""
+
+
+def _target(endpoint: str | None, model: str | None, serve: Serve | None, key_from: str) -> tuple[str, Endpoint | None]:
+    """The model's name, and the endpoint unless we are to start one."""
+    if (endpoint is None) == (serve is None):
+        raise UsageError(
+            "name either an endpoint or a model to serve", hint="--endpoint URL --model NAME, or --serve MODEL"
+        )
+    if serve is not None:
+        return model or serve.model, None
+    assert endpoint is not None
+    if not model:
+        raise UsageError("--model is missing", hint="the name by which the server at --endpoint knows the model")
+    return model, endpoint_of(endpoint, read_key(key_from))

@@ -1,0 +1,225 @@
+"""The loop that asks: requests in flight, attempts, and a record for every one that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tallymill.engine.physcount.request import body_around_image
+from tallymill.errors import RunError
+from tallymill.runners.physcount.answers import AnswerLog
+from tallymill.runners.physcount.client import Client, Endpoint
+from tallymill.runners.physcount.effort import Effort, named_in
+from tallymill.runners.physcount.images import Images, Ready
+from tallymill.runners.physcount.pace import Pace, Patience
+from tallymill.runners.physcount.plan import AskSettings, ImageRequests, Request
+from tallymill.runners.physcount.replies import ANSWERED, FATAL, REFUSED, TRANSIENT, Outcome
+from tallymill.runners.sweep import SweepProgress
+
+FAILED = "failed"
+_MOST_TIMEOUTS = 2
+# A server that takes this long over its first reply has taken the settings, and is thinking.
+_FIRST_REPLY = 15.0
+_FEWEST_IN_A_ROW = 20
+_HINTS = {
+    401: "the server does not take the key: see --key-from",
+    403: "the server does not allow this: look at the key, see --key-from, and at --model",
+    404: "look at --endpoint, which usually ends with /v1, and at --model",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What asking took: questions that were over, requests sent, seconds."""
+
+    questions: int
+    requests: int
+    seconds: float
+    questions_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is asked of whom. ``fresh``: no answer is there yet, so that nothing shows that the settings are right."""
+
+    work: Sequence[ImageRequests]
+    endpoint: Endpoint
+    model: str
+    settings: AskSettings
+    patience: Patience
+    concurrency: int
+    fresh: bool
+
+
+class Asking:
+    """Sends everything that a job holds. ``run`` is for one event loop; ``stop`` may be called from any thread.
+
+    ``settle`` is told the reasoning effort before the first answer is written. ``check`` raises where the server is
+    known to be gone.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        effort: Effort,
+        log: AnswerLog,
+        progress: SweepProgress,
+        *,
+        settle: Callable[[str | None], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._job, self._effort, self._log, self._progress = job, effort, log, progress
+        self._settle, self._check = settle, check
+        self._settled = effort.settled
+        self._proven = self._open = not job.fresh
+        self._failed_in_a_row = 0
+        self._stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._requests = self._questions = 0
+
+    async def run(self) -> None:
+        """Ask everything. Raises ``RunError`` where going on makes no sense; what has come is kept then too."""
+        self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
+        if self._stopped:
+            return
+        patience = self._job.patience
+        self._pace = Pace(self._job.concurrency, patience)
+        self._images = Images(self._job.work, self._job.settings.long_edge)
+        self._room = asyncio.Semaphore(self._job.concurrency)
+        try:
+            async with Client(
+                self._job.endpoint, timeout=patience.timeout, connect_timeout=patience.connect_timeout
+            ) as client:
+                self._client = client
+                await self._send_all()
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+        finally:
+            await self._log.flush()
+
+    def stop(self) -> None:
+        """Send nothing more, and give up what is in flight."""
+        self._stopped = True
+        if self._loop is not None and self._main is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._main.cancel)
+
+    def speed(self, seconds: float) -> Speed:
+        """What was done in the seconds since the beginning."""
+        rate = self._questions / seconds if seconds > 0 else 0.0
+        return Speed(self._questions, self._requests, round(seconds, 3), round(rate, 3))
+
+    async def _send_all(self) -> None:
+        async with asyncio.TaskGroup() as tasks, aclosing(aiter(self._images)) as images:
+            async for item, image in images:
+                for request in item.requests:
+                    await self._room.acquire()
+                    task = tasks.create_task(self._see_through(request, image))
+                    if not self._open:
+                        # What the server makes of the settings comes before it is sent more of the same.
+                        await asyncio.wait({task}, timeout=_FIRST_REPLY)
+                        self._open = self._proven or not task.done()
+
+    async def _see_through(self, request: Request, image: Ready) -> None:
+        """One request until it is over and its record is on the disk."""
+        try:
+            if image.error is not None:
+                outcome = Outcome(TRANSIENT if image.passes else REFUSED, error=image.error)
+                await self._keep(request, outcome, 0, 0.0)
+            else:
+                await self._keep(request, *await self._attempts(request, image))
+        finally:
+            self._images.done(image)
+            self._room.release()
+
+    async def _attempts(self, request: Request, image: Ready) -> tuple[Outcome, int, float]:
+        """The outcome that counts, how many attempts it took, and the seconds of the last one."""
+        attempt = timeouts = 0
+        while True:
+            effort = self._effort.current
+            outcome, seconds = await self._attempt(request, image, effort)
+            if self._effort.ask_again(effort, outcome):
+                continue
+            attempt += 1
+            timeouts += outcome.timed_out
+            self._stop_if_hopeless(outcome, attempt)
+            over = attempt >= self._job.patience.attempts or timeouts >= _MOST_TIMEOUTS
+            if outcome.kind != TRANSIENT or over:
+                self._proven |= outcome.kind != TRANSIENT
+                return outcome, attempt, seconds
+            await asyncio.sleep(self._pace.wait_after(attempt, outcome.retry_after))
+
+    async def _attempt(self, request: Request, image: Ready, effort: str | None) -> tuple[Outcome, float]:
+        before, after = body_around_image(self._job.model, request.text, self._job.settings.options(effort))
+        async with self._pace.slot() as sent_at:
+            self._requests += 1
+            begun = time.monotonic()
+            outcome = await self._client.ask((before, image.url, after))
+            seconds = time.monotonic() - begun
+            if outcome.kind == ANSWERED:
+                self._pace.succeeded()
+            elif outcome.overloaded:
+                self._pace.overloaded(sent_at, outcome.retry_after)
+        return outcome, seconds
+
+    def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
+        """Raise where every further request would come to the same."""
+        if outcome.kind == FATAL:
+            raise RunError(f"{self._job.endpoint.shown}: {outcome.error}", hint=_HINTS.get(outcome.http_status or 0))
+        if outcome.unreachable:
+            self._check()
+        if self._proven:
+            return
+        field = named_in(outcome.error, self._job.settings.options(self._effort.current))
+        if outcome.kind == REFUSED and field is not None:
+            option = "--max-tokens and --token-field" if "tokens" in field else f"--{field.replace('_', '-')}"
+            raise RunError(f"{self._job.endpoint.shown}: {outcome.error}", hint=f"it is about {field}: see {option}")
+        if outcome.unreachable and attempt >= self._job.patience.attempts:
+            raise RunError(
+                f"{self._job.endpoint.shown}: {outcome.error}", hint="start the server, or look at --endpoint"
+            )
+
+    async def _keep(self, request: Request, outcome: Outcome, attempts: int, seconds: float) -> None:
+        """Write the record, and count it."""
+        if self._effort.settled and not self._settled:
+            self._settle(self._effort.current)
+            self._settled = True
+        await self._log.append(_record(request, outcome, attempts, seconds))
+        questions = len(request.question_ids)
+        self._questions += questions
+        self._progress.advance(questions, 0 if outcome.kind == ANSWERED else questions)
+        self._failed_in_a_row = self._failed_in_a_row + 1 if outcome.kind == TRANSIENT else 0
+        if self._failed_in_a_row >= max(_FEWEST_IN_A_ROW, self._job.concurrency):
+            raise RunError(
+                f"{self._job.endpoint.shown}: {self._failed_in_a_row} requests failed one after another, "
+                f"the last with: {outcome.error}",
+                hint="once the server is well again, the same command asks what is left",
+            )
+
+
+def _record(request: Request, outcome: Outcome, attempts: int, seconds: float) -> dict[str, Any]:
+    return {
+        "question_ids": list(request.question_ids),
+        "group_id": request.group_id,
+        "status": FAILED if outcome.kind == TRANSIENT else outcome.kind,
+        "response": outcome.response,
+        "reasoning": outcome.reasoning,
+        "finish_reason": outcome.finish_reason,
+        "http_status": outcome.http_status,
+        "error": outcome.error,
+        "attempts": attempts,
+        "seconds": round(seconds, 3),
+        "usage": asdict(outcome.usage),
+        "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+    }
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One of the errors that ended a group of tasks: the others are of the same kind, or followed from it."""
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,163 @@
+"""One request to an OpenAI-compatible chat server, and what came of it as a value.
+
+The key travels in a header and nowhere else: it is in no representation, and is taken out of whatever a server or a
+library says.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from tallymill.errors import UsageError
+from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome, outcome_of
+
+if TYPE_CHECKING:
+    import aiohttp
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+_PATH = "/chat/completions"
+_PIECE = 1 << 18
+_MOST_REPLY = 64 << 20
+# A shorter key ("EMPTY", "none", "1") keeps nothing secret, and taking it out would spoil texts.
+_SHORTEST_SECRET = 8
+_USER_IN_URL = re.compile(r"(?<=//)[^/@\s]+@")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where chat completions are asked for. ``shown`` may be written down: it has no user, password or query."""
+
+    shown: str
+    url: str = field(repr=False)
+    headers: dict[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+    proxies: bool = True
+
+    def clean(self, text: str) -> str:
+        """A text without anything that is secret."""
+        for secret in self.secrets:
+            text = text.replace(secret, "[secret]")
+        return _USER_IN_URL.sub("", text)
+
+
+def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> Endpoint:
+    """The endpoint at a base URL such as ``http://localhost:8000/v1``; user and password in it win over the key."""
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    path = parts.path.rstrip("/").removesuffix(_PATH)
+    netloc = f"[{host}]" if host is not None and ":" in host else host or ""
+    shown = urlunsplit((parts.scheme, netloc if port is None else f"{netloc}:{port}", path, "", ""))
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"--endpoint {shown}: must be a URL such as http://localhost:8000/v1")
+    posted = urlunsplit(urlsplit(shown)._replace(path=path + _PATH, query=parts.query))
+    headers, secrets = {"Content-Type": "application/json"}, [parts.query]
+    if parts.username is not None:
+        user, password = unquote(parts.username), unquote(parts.password or "")
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers["Authorization"] = f"Basic {token}"
+        secrets += [token, password, parts.password or ""]
+    elif key:
+        headers["Authorization"] = f"Bearer {key}"
+        secrets.append(key)
+    kept = sorted({secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}, key=len, reverse=True)
+    return Endpoint(shown, posted, headers, tuple(kept), proxies)
+
+
+def read_key(variable: str) -> str | None:
+    """The key that an environment variable holds; None where it holds none."""
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"the key in {variable} has characters that no header may have")
+    return key or None
+
+
+class Client:
+    """Sends request bodies to one endpoint; ``async with`` closes its connections."""
+
+    def __init__(self, endpoint: Endpoint, *, timeout: float, connect_timeout: float) -> None:
+        self._endpoint = endpoint
+        self._timeout, self._connect_timeout = timeout, connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Client:
+        import aiohttp
+
+        # How many requests are in flight is decided elsewhere. Servers close idle connections after 5 s or more.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
+        limits = aiohttp.ClientTimeout(total=self._timeout, connect=None, sock_connect=self._connect_timeout)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=limits, trust_env=self._endpoint.proxies)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def ask(self, body: Sequence[bytes]) -> Outcome:
+        """Post a body that comes in pieces, and say what came of it. Nothing that can happen on the way is raised."""
+        import aiohttp
+
+        try:
+            outcome = await self._post(body)
+        except aiohttp.ConnectionTimeoutError:
+            return Outcome(TRANSIENT, error=f"connection: none within {self._connect_timeout:g} s", unreachable=True)
+        except TimeoutError:
+            return Outcome(TRANSIENT, error=f"no reply within {self._timeout:g} s", timed_out=True)
+        except (aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as exc:
+            return Outcome(FATAL, error=self._endpoint.clean(f"cannot connect: {exc}"))
+        except aiohttp.ClientConnectionError as exc:
+            gone = isinstance(exc, aiohttp.ClientConnectorError)
+            return Outcome(TRANSIENT, error=self._endpoint.clean(f"connection: {_said(exc)}"), unreachable=gone)
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            return Outcome(TRANSIENT, error=self._endpoint.clean(f"{type(exc).__name__}: {_said(exc)}"))
+        if outcome.error is None:
+            return outcome
+        return replace(outcome, error=self._endpoint.clean(outcome.error))
+
+    async def _post(self, body: Sequence[bytes]) -> Outcome:
+        assert self._session is not None
+        length = str(sum(map(len, body)))
+        async with self._session.post(
+            self._endpoint.url,
+            data=_pieces(body),
+            headers={**self._endpoint.headers, "Content-Length": length},
+            allow_redirects=False,  # the key is for this server
+        ) as reply:
+            if 300 <= reply.status < 400:
+                where = reply.headers.get("Location", "elsewhere")
+                return Outcome(FATAL, http_status=reply.status, error=f"HTTP {reply.status}: go to {where}")
+            read = bytearray()
+            async for piece in reply.content.iter_any():
+                read += piece
+                if len(read) > _MOST_REPLY:
+                    return Outcome(TRANSIENT, http_status=reply.status, error="malformed reply: it does not end")
+            return outcome_of(reply.status, reply.headers, self._without_secrets(bytes(read)))
+
+    def _without_secrets(self, body: bytes) -> bytes:
+        """A server may send back what it was sent; that must not reach a file."""
+        for secret in self._endpoint.secrets:
+            body = body.replace(secret.encode(), b"[secret]")
+        return body
+
+
+async def _pieces(body: Sequence[bytes]) -> AsyncIterator[memoryview]:
+    """The body piece by piece: megabytes of image are neither joined nor handed to the socket at once."""
+    for part in body:
+        view = memoryview(part)
+        for start in range(0, len(view), _PIECE):
+            yield view[start : start + _PIECE]
+
+
+def _said(exc: BaseException) -> str:
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,132 @@
+"""``run.json`` of a RUN that asks: everything that shapes its answers, and with what it may be continued."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tallymill import __version__
+from tallymill.engine.physcount.data import Dataset
+from tallymill.engine.physcount.predictions import RECORD, read_record
+from tallymill.engine.physcount.request import prompt_sha256
+from tallymill.errors import RunError
+from tallymill.runners.files import create_json, write_json
+from tallymill.runners.physcount.plan import NONE, AskSettings
+from tallymill.runners.run_folder import RunFolder, versions
+
+_MEANS = {
+    "prompt_sha256": " (the wording of the prompt)",
+    "data.sha256": " (the questions or annotations)",
+}
+EFFORT, ASKED_EFFORT = "reasoning_effort", "reasoning_effort_asked"
+
+
+def make_record(
+    dataset: Dataset,
+    settings: AskSettings,
+    *,
+    model: str,
+    endpoint: str | None,
+    served: dict[str, Any] | None,
+    selection: dict[str, Any],
+) -> dict[str, Any]:
+    """What a new RUN says of itself. The reasoning effort is "auto" until the server has taken one."""
+    own = settings.as_dict()
+    asked = own[EFFORT]
+    return {
+        "kind": "physcount",
+        "created": _now(),
+        "tallymill": __version__,
+        "model": model,
+        "endpoint": endpoint,
+        "served": served,
+        "mode": settings.mode,
+        "settings": {**own, EFFORT: None if asked == NONE else asked, ASKED_EFFORT: asked},
+        "prompt_sha256": prompt_sha256(settings.mode),
+        "data": {
+            "root": str(dataset.root),
+            "sha256": dataset.sha256,
+            "questions": len(dataset.questions),
+            "groups": len(dataset.groups),
+        },
+        "selection": selection,
+        "versions": versions(),
+    }
+
+
+def begin(out: str | Path, record: dict[str, Any]) -> RunFolder:
+    """The folder for a record: a new one, or a RUN of this kind, or a ``RunError``."""
+    run = RunFolder.to_write(out)
+    if not run.record_path.exists():
+        create_json(run.record_path, record)
+    read_record(run.path)
+    return run
+
+
+def continue_with(run: RunFolder, record: dict[str, Any], *, answered: bool) -> dict[str, Any]:
+    """The record in force, once this process has the RUN for itself.
+
+    Where nothing is ``answered`` yet it is the new one. Otherwise the RUN's own, with the endpoint and the versions of
+    now noted, and more groups where more are asked; anything else that differs is refused with the list of
+    differences. The endpoint may differ: a server that comes back often has another port.
+    """
+    before = read_record(run.path)
+    if not answered:
+        if before != record:
+            write_json(run.record_path, record)
+        return record
+    found = list(_differences(before, record))
+    if found:
+        raise RunError(
+            f"{run.path} was asked otherwise:\n  " + "\n  ".join(found),
+            hint="choose another --out, or the settings of before",
+        )
+    changed = {**before, "selection": record["selection"]}
+    now = {name: record[name] for name in ("endpoint", "served", "versions")}
+    past = [before, *before.get("continued", [])]
+    if now != {name: past[-1][name] for name in now}:
+        changed["continued"] = [*before.get("continued", []), {"at": record["created"], **now}]
+    if changed != before:
+        write_json(run.record_path, changed)
+    return changed
+
+
+def with_effort(run: RunFolder, record: dict[str, Any], effort: str | None) -> None:
+    """Write down the reasoning effort that the server took."""
+    write_json(run.path / RECORD, {**record, "settings": {**record["settings"], EFFORT: effort}})
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for name in ("model", "mode", "prompt_sha256"):
+        if before.get(name) != now[name]:
+            yield _line(name, before.get(name), now[name])
+    if before["data"].get("sha256") != now["data"]["sha256"]:
+        yield _line("data.sha256", before["data"].get("sha256"), now["data"]["sha256"])
+    then, own = before["settings"], now["settings"]
+    for name in sorted({*then, *own} - {EFFORT, ASKED_EFFORT}):
+        if then.get(name) != own.get(name):
+            yield _line(f"settings.{name}", then.get(name), own.get(name))
+    if own[ASKED_EFFORT] != then.get(ASKED_EFFORT) and own[EFFORT] != then.get(EFFORT):
+        yield _line("settings.reasoning_effort", then.get(EFFORT), own[ASKED_EFFORT])
+    if before.get("served") and now["served"] and before["served"]["arguments"] != now["served"]["arguments"]:
+        yield _line("served.arguments", before["served"]["arguments"], now["served"]["arguments"])
+    lost = _lost(before["selection"].get("group_ids"), now["selection"]["group_ids"])
+    if lost:
+        yield f"selection: {lost} groups that were chosen in the RUN are not chosen now"
+
+
+def _lost(before: Sequence[str] | None, now: Sequence[str] | None) -> int | str:
+    """How many groups a selection lacks that another has; None stands for all groups."""
+    if now is None:
+        return 0
+    return "all those" if before is None else len(set(before) - set(now))
+
+
+def _line(name: str, was: Any, is_now: Any) -> str:
+    return f"{name}{_MEANS.get(name, '')}: {was!r} in the RUN, {is_now!r} now"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,167 @@
+"""What a chat server's reply means: an answer, a refusal, or a fault that can pass."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, Literal
+
+ANSWERED: Final = "answered"
+REFUSED: Final = "refused"
+TRANSIENT: Final = "transient"
+FATAL: Final = "fatal"
+Kind = Literal["answered", "refused", "transient", "fatal"]
+
+# Of this request nothing will ever come; of the same request later something may. Every other status is the whole
+# run's: a wrong key, model or URL, or an account without money.
+_REFUSED = frozenset({400, 413, 415, 422, 451})
+_TRANSIENT = frozenset({408, 409, 423, 425, 429})
+_OVERLOADED = frozenset({429, 503, 529})
+MOST_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, by the server's own count; None where it does not tell."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one request.
+
+    ``response`` is the message's content as it came, ``reasoning`` what the server keeps apart from it. ``error`` is
+    for people. ``retry_after`` in seconds, where the server names a time; ``overloaded`` where it asks for less,
+    ``unreachable`` where there was no connection at all.
+    """
+
+    kind: Kind
+    response: str | list[Any] | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    http_status: int | None = None
+    error: str | None = None
+    usage: Usage = Usage()
+    retry_after: float | None = None
+    overloaded: bool = False
+    timed_out: bool = False
+    unreachable: bool = False
+
+
+def outcome_of(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> Outcome:
+    """The meaning of an HTTP reply; ``now`` is for a ``Retry-After`` that is a date."""
+    if 200 <= status < 300:
+        return _from_completion(status, body)
+    return Outcome(
+        _kind_of(status, body),
+        http_status=status,
+        error=f"HTTP {status}: {_told(body)}".removesuffix(": "),
+        retry_after=seconds_of(headers.get("Retry-After"), now),
+        overloaded=status in _OVERLOADED,
+    )
+
+
+def _kind_of(status: int, body: bytes) -> Kind:
+    if status in _REFUSED:
+        return REFUSED
+    if status == 429 and b"insufficient_quota" in body:  # OpenAI's way to say that there is no money left
+        return FATAL
+    return TRANSIENT if status in _TRANSIENT or status >= 500 else FATAL
+
+
+def _from_completion(status: int, body: bytes) -> Outcome:
+    """The answer of a completion. A reply of another shape is a fault of something between us and the model."""
+
+    def wrong(what: str) -> Outcome:
+        return Outcome(TRANSIENT, http_status=status, error=f"malformed reply: {what}")
+
+    try:
+        reply = json.loads(body)
+    except (ValueError, RecursionError) as exc:
+        return wrong(f"not JSON ({exc}): {_cut(body)}" if body.strip() else "empty")
+    if not isinstance(reply, dict):
+        return wrong(f"not an object: {_cut(body)}")
+    if reply.get("error") and not reply.get("choices"):  # some gateways say 200 and mean the error of what is behind
+        return _from_error(status, reply["error"], body)
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        return wrong(f"no message in it: {_cut(body)}")
+    content = message.get("content")
+    if not isinstance(content, str | list | None):
+        return wrong(f"content is neither text nor a list: {_cut(body)}")
+    finish = choice.get("finish_reason")
+    if finish == "error":
+        return wrong(f"the server broke off: {_cut(body)}")
+    refusal = message.get("refusal")
+    return Outcome(
+        ANSWERED,
+        response=content,
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
+        finish_reason=_text(finish),
+        http_status=status,
+        error=f"the model declined: {_cut(str(refusal).encode())}" if refusal else None,
+        usage=_usage(reply.get("usage")),
+    )
+
+
+def _from_error(status: int, error: Any, body: bytes) -> Outcome:
+    code = error.get("code") if isinstance(error, dict) else None
+    if type(code) is int and 400 <= code < 600:
+        return outcome_of(code, {}, body)
+    return Outcome(TRANSIENT, http_status=status, error=f"error in a reply: {_told(body)}")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) or value is None else json.dumps(value)
+
+
+def _usage(usage: Any) -> Usage:
+    if not isinstance(usage, dict):
+        return Usage()
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(_whole(usage.get("prompt_tokens")), _whole(usage.get("completion_tokens")), _whole(cached))
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _told(body: bytes) -> str:
+    """What a server says of an error, in whichever of the usual places."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return _cut(body)
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and found.get(name):
+            found = found[name]
+    return _cut((found if isinstance(found, str) else json.dumps(found)).encode("utf-8", "replace"))
+
+
+def _cut(body: bytes) -> str:
+    text = " ".join(body[: 4 * MOST_TEXT].decode("utf-8", "replace").split())
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+
+
+def seconds_of(value: str | None, now: datetime | None = None) -> float | None:
+    """The wait that a ``Retry-After`` names, as seconds or as a date; None where there is none that can be read."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.replace(".", "", 1).isdecimal() and text.isascii():
+        return float(text)
+    try:
+        at = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())

@@ -1,0 +1,160 @@
+"""vLLM as a child process: started on a free port of this machine, waited for, and ended on every way out.
+
+vLLM and tallymill need different versions of the same packages, so it lives in an environment of its own and is
+spoken to over HTTP. Between it and us stands ``keeper.py``, which ends it also when we are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from tallymill.errors import RunError, UsageError
+from tallymill.runners.physcount import keeper
+
+LOG = "server.log"
+HOST = "127.0.0.1"
+_TOLD_LINES = 12
+_MOST_TAIL = 1 << 16
+# Ours to choose; a key would be written into run.json.
+_OURS = ("--model", "--served-model-name", "--host", "--port", "--api-key", "--uds")
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """How vLLM is started: with which ``model`` (a name or a folder), by which Python, with which further arguments.
+
+    ``wait`` is the seconds that it may take until it is ready.
+    """
+
+    model: str
+    python: str | Path = sys.executable
+    arguments: tuple[str, ...] = ()
+    wait: float = 900.0
+
+    def __post_init__(self) -> None:
+        if shutil.which(self.python) is None:
+            raise UsageError(f"--vllm-python {self.python}: no such program")
+        if not 0 < self.wait < float("inf"):
+            raise UsageError(f"serve.wait = {self.wait!r}: must be a number of seconds above 0")
+        taken = [argument for argument in self.arguments if argument.partition("=")[0] in _OURS]
+        if taken:
+            raise UsageError(
+                f"--vllm-arg {taken[0].partition('=')[0]}: tallymill sets this itself",
+                hint="--serve names the model, --model what it is to be called; it listens to this machine alone",
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For ``run.json``."""
+        return {"model": self.model, "python": str(self.python), "arguments": list(self.arguments)}
+
+    def command(self, name: str, port: int) -> list[str]:
+        """What is run. What is given comes last, and so wins."""
+        server = [str(self.python), "-m", "vllm.entrypoints.openai.api_server"]
+        ours = ["--model", self.model, "--served-model-name", name, "--host", HOST, "--port", str(port)]
+        return [*server, *ours, "--enable-prefix-caching", "--enable-prompt-tokens-details", *self.arguments]
+
+
+class Server:
+    """vLLM while it is needed: ``with`` starts it and waits until it is ready, and ends it with all its processes."""
+
+    def __init__(self, serve: Serve, name: str, log: Path, *, hidden: Sequence[str] = ()) -> None:
+        self._serve, self._name, self._log = serve, name, log
+        self._hidden = hidden
+        self._port = _free_port()
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def url(self) -> str:
+        """The base URL of its API."""
+        return f"http://{HOST}:{self._port}/v1"
+
+    def __enter__(self) -> Server:
+        environment = {name: value for name, value in os.environ.items() if name not in self._hidden}
+        environment.pop("VLLM_API_KEY", None)  # it would ask us for this key
+        environment |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", keeper.__file__, *self._serve.command(self._name, self._port)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for us, and we decide what it means
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self._stop()
+
+    def check(self) -> None:
+        """Raise ``RunError`` with the end of its log when it is no longer there."""
+        assert self._keeper is not None
+        status = self._keeper.poll()
+        if status is not None:
+            raise RunError(f"vLLM ended with status {status}; {self._log} ends:\n{self._tail()}", hint=self._hint())
+
+    def _wait_until_ready(self) -> None:
+        until = time.monotonic() + self._serve.wait
+        while not _is_ready(f"http://{HOST}:{self._port}/health"):
+            self.check()
+            if time.monotonic() > until:
+                raise RunError(
+                    f"vLLM was not ready after {self._serve.wait:g} s; {self._log} ends:\n{self._tail()}",
+                    hint="--serve-wait gives it longer",
+                )
+            time.sleep(0.25)
+
+    def _stop(self) -> None:
+        if self._keeper is None or self._keeper.stdin is None:
+            return
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(keeper.GRACE + 10)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+
+    def _tail(self) -> str:
+        with self._log.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, size - _MOST_TAIL))
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        return "\n".join(f"    {line[:300]}" for line in lines[-_TOLD_LINES:])
+
+    def _hint(self) -> str:
+        if "No module named 'vllm'" in self._tail():
+            return f"install vllm for {self._serve.python}, or name a Python that has it: --vllm-python PATH"
+        return "the log says why; --vllm-arg=… passes on what it needs"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with build_opener(ProxyHandler({})).open(url, timeout=2) as reply:
+            return bool(reply.status == 200)
+    except (URLError, OSError):
+        return False

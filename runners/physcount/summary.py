@@ -1,0 +1,115 @@
+"""What a RUN that asks has come to: answers by status, tokens, reasons of failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallymill.runners.physcount.asking import FAILED, Speed
+from tallymill.runners.physcount.replies import ANSWERED, REFUSED
+
+MAX_REASONS = 50
+SUMMARY = "summary.json"
+
+
+@dataclass(frozen=True, slots=True)
+class AskSummary:
+    """A RUN in numbers; written to ``summary.json``.
+
+    ``questions`` are those chosen: ``answered``, ``refused`` for good, ``failed`` (asked again by the next call) or
+    ``left``. Tokens are the server's own count over the requests of these: ``cached_tokens`` are the prompt tokens
+    that it did not compute anew, None where it never tells. ``reasons`` counts errors, the commonest first, each with
+    its text and id where it first struck. ``speed`` is of the call that last asked something.
+    """
+
+    run: str
+    model: str
+    mode: str
+    reasoning_effort: str | None
+    questions: int
+    answered: int
+    refused: int
+    failed: int
+    left: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    cached_tokens: int | None
+    reasons: list[tuple[str, int, str, str]] = field(default_factory=list)
+    speed: Speed | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether asking again would send no request."""
+        return self.failed == self.left == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON-ready form."""
+        names = ("reason", "questions", "first", "text")
+        reasons = [dict(zip(names, row, strict=True)) for row in self.reasons]
+        return {**asdict(self), "complete": self.complete, "reasons": reasons}
+
+
+def last_of_each(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The record that counts, by question: the last one, for what failed may have been asked again."""
+    return {question: row for row in rows for question in row["question_ids"]}
+
+
+def is_over(row: dict[str, Any]) -> bool:
+    """Whether a record stands: its questions are not asked again."""
+    return row["status"] in (ANSWERED, REFUSED)
+
+
+def summarise(
+    run: Path, record: dict[str, Any], questions: list[str], rows: dict[str, dict[str, Any]], speed: Speed | None
+) -> AskSummary:
+    """Add up the records of the chosen questions."""
+    asked = {question: rows[question] for question in questions if question in rows}
+    statuses = [row["status"] for row in asked.values()]
+    requests = list({id(row): row for row in asked.values()}.values())
+    return AskSummary(
+        run=str(run),
+        model=record["model"],
+        mode=record["mode"],
+        reasoning_effort=record["settings"]["reasoning_effort"],
+        questions=len(questions),
+        answered=statuses.count(ANSWERED),
+        refused=statuses.count(REFUSED),
+        failed=statuses.count(FAILED),
+        left=len(questions) - len(statuses),
+        prompt_tokens=_total(requests, "prompt_tokens"),
+        completion_tokens=_total(requests, "completion_tokens"),
+        cached_tokens=_total(requests, "cached_tokens"),
+        reasons=_reasons(asked),
+        speed=speed,
+    )
+
+
+def last_speed(run: Path) -> Speed | None:
+    """What an earlier call took, where this one has nothing to ask."""
+    try:
+        return Speed(**json.loads((run / SUMMARY).read_text("utf-8"))["speed"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _total(requests: Iterable[dict[str, Any]], name: str) -> int | None:
+    told = [row["usage"][name] for row in requests if row.get("usage", {}).get(name) is not None]
+    return sum(told) if told else None
+
+
+def _reasons(asked: dict[str, dict[str, Any]]) -> list[tuple[str, int, str, str]]:
+    """Errors by what comes before the first colon, for what follows often names the request."""
+    counts: dict[str, int] = {}
+    first: dict[str, tuple[str, str]] = {}
+    for question, row in asked.items():
+        if row["status"] == ANSWERED:
+            continue
+        text = str(row.get("error"))
+        reason = text.partition(":")[0]
+        counts[reason] = counts.get(reason, 0) + 1
+        first.setdefault(reason, (question, text))
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return [(reason, count, *first[reason]) for reason, count in ordered[:MAX_REASONS]]

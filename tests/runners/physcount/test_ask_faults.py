@@ -1,0 +1,360 @@
+"""Servers that refuse, fail, hang and lie."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from aiohttp import web
+
+from tallymill.engine.physcount.data import read_dataset
+from tallymill.engine.physcount.predictions import read_predictions
+from tallymill.errors import RunError, UsageError
+
+BAD = "i1g0q0"
+
+
+def fails(what, question=BAD):
+    """A server on which one question gets ``what`` and all others their answer."""
+    return lambda seen: (what() if callable(what) else what) if seen.question == question else seen.question[-1]
+
+
+def fails_once(what):
+    return lambda seen: what() if seen.question == BAD and seen.nth == 1 else seen.question[-1]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_refused_request_is_a_row_and_never_an_answer(asker, chat, reply, status):
+    chat.answer = fails(lambda: reply.error(status, "cannot read image 7"))
+    summary = asker()
+    row = asker.by_question()[BAD]
+    assert (row["status"], row["response"], row["attempts"]) == ("refused", None, 1)
+    assert (row["http_status"], row["error"]) == (status, f"HTTP {status}: cannot read image 7")
+    assert (summary.answered, summary.refused, summary.failed) == (5, 1, 0)
+    assert summary.reasons == [(f"HTTP {status}", 1, BAD, f"HTTP {status}: cannot read image 7")]
+    found = read_predictions(asker.run, read_dataset(asker.data))
+    assert found.missing == [BAD]
+    assert found.failed == {BAD: f"HTTP {status}: cannot read image 7"}
+    before = len(chat.seen)
+    asker()
+    assert len(chat.seen) == before  # it would be refused again
+
+
+TRANSIENT = {
+    "500": lambda reply: reply.error(500, "oops"),
+    "503": lambda reply: reply.error(503, "busy"),
+    "429": lambda reply: reply.error(429, "slow down", **{"Retry-After": "0.01"}),
+    "408": lambda reply: reply.error(408, "late"),
+    "cut connection": lambda reply: reply.cut,
+    "no JSON": lambda _: web.Response(text='{"choices": [{"mess', content_type="application/json"),
+    "empty": lambda _: web.Response(text=""),
+    "a list": lambda _: web.json_response([]),
+    "no choices": lambda _: web.json_response({"choices": []}),
+    "no message": lambda _: web.json_response({"choices": [{"text": "7"}]}),
+    "content is a number": lambda reply: reply.completion(7),
+    "an error with status 200": lambda _: web.json_response({"error": {"message": "upstream died", "code": 502}}),
+    "the end is an error": lambda reply: reply.completion("7", finish="error"),
+    "a page": lambda _: web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html"),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSIENT)
+def test_what_can_pass_is_asked_again(asker, chat, reply, kind):
+    chat.answer = fails_once(lambda: TRANSIENT[kind](reply))
+    summary = asker()
+    assert summary.answered == 6
+    row = asker.by_question()[BAD]
+    assert (row["response"], row["attempts"]) == ("0", 2)
+    assert summary.speed.requests == 7
+
+
+@pytest.mark.parametrize("kind", TRANSIENT)
+def test_what_does_not_pass_is_a_failed_row_and_asked_by_the_next_call(asker, chat, reply, kind):
+    chat.answer = fails(lambda: TRANSIENT[kind](reply))
+    summary = asker(attempts=2)
+    row = asker.by_question()[BAD]
+    assert (row["status"], row["response"], row["attempts"]) == ("failed", None, 2)
+    assert row["error"]
+    assert (summary.answered, summary.failed, summary.complete) == (5, 1, False)
+    assert read_predictions(asker.run, read_dataset(asker.data)).missing == [BAD]
+
+    chat.answer = lambda seen: seen.question[-1]
+    chat.seen.clear()
+    assert asker().answered == 6
+    assert chat.questions == [BAD]
+    assert read_predictions(asker.run, read_dataset(asker.data)).missing == []
+
+
+def test_a_request_that_hangs_times_out(asker, chat):
+    async def hang(seen):
+        if seen.question == BAD:
+            await asyncio.sleep(60)
+        return "1"
+
+    chat.answer = hang
+    summary = asker(timeout=0.3)
+    assert (summary.answered, summary.failed) == (5, 1)
+    row = asker.by_question()[BAD]
+    assert (row["error"], row["attempts"]) == ("no reply within 0.3 s", 2)  # and not a third time
+
+
+def test_retry_after_holds_everybody(asker, chat, reply):
+    came = []
+
+    def busy(_):
+        came.append(time.monotonic())
+        return reply.error(429, **{"Retry-After": "0.4"}) if len(came) == 1 else "1"
+
+    chat.answer = busy
+    assert asker().answered == 6
+    assert came[1] - came[0] >= 0.4
+
+
+def test_an_overloaded_server_gets_fewer_requests(asker, chat, reply, dataset_at, tmp_path):
+    asker.data = dataset_at(tmp_path / "many", images=30, questions=4)
+
+    async def at_most_four(_):
+        if chat.in_flight > 4:
+            return reply.error(503)
+        await asyncio.sleep(0.01)
+        return "1"
+
+    chat.answer = at_most_four
+    assert asker(attempts=50, concurrency=32).answered == 120
+    # Without a limit that adapts, 28 of every 32 requests would be turned away.
+    assert len(chat.seen) < 3 * 120
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(401, "--key-from"), (403, "--model"), (404, "ends with /v1"), (402, "no"), (405, "no")],
+)
+def test_a_wrong_key_model_or_url_stops_the_run(asker, chat, reply, status, told):
+    chat.answer = lambda _: reply.error(status)
+    with pytest.raises(RunError, match=f"HTTP {status}: no") as caught:
+        asker()
+    assert told in str(caught.value)
+    assert len(chat.seen) == 1
+    assert asker.rows() == []
+
+
+def test_a_key_that_expires_keeps_what_came(asker, chat, reply):
+    chat.answer = lambda seen: reply.error(401) if seen.question == "i2g0q1" else "1"
+    with pytest.raises(RunError, match="401"):
+        asker(concurrency=1)
+    assert len(asker.rows()) == 5
+    assert json.loads((asker.run / "summary.json").read_text())["left"] == 1
+    chat.answer = lambda _: "1"
+    assert asker().answered == 6
+    assert len(chat.seen) == 7
+
+
+def test_no_money_left_stops_the_run(asker, chat):
+    error = {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}
+    chat.answer = lambda _: web.json_response(error, status=429)
+    with pytest.raises(RunError, match="quota"):
+        asker()
+    assert len(chat.seen) == 1
+
+
+def test_a_redirect_is_not_followed(asker, chat):
+    chat.answer = lambda _: web.Response(status=302, headers={"Location": "http://elsewhere.example/"})
+    with pytest.raises(RunError, match=r"go to http://elsewhere\.example/"):
+        asker()
+
+
+def test_a_server_that_is_not_there(asker):
+    with pytest.raises(RunError, match="Cannot connect") as caught:
+        asker(endpoint="http://127.0.0.1:9/v1", attempts=2)
+    assert "start the server" in str(caught.value)
+    assert asker.rows() == []
+
+
+def test_a_server_that_fails_all_the_time_is_left_alone(asker, chat, reply, dataset_at, tmp_path):
+    asker.data = dataset_at(tmp_path / "many", images=30, questions=4)
+    chat.answer = lambda _: reply.error(500)
+    with pytest.raises(RunError, match="20 requests failed one after another"):
+        asker(attempts=1, concurrency=4)
+    assert 20 <= len(asker.rows()) < 30
+    chat.answer = lambda _: "1"
+    assert asker().answered == 120
+
+
+def test_a_limit_that_the_server_does_not_know_is_told_at_once(asker, chat, reply):
+    chat.answer = lambda _: reply.error(400, "max_completion_tokens=32768 cannot be greater than max_model_len=4096")
+    with pytest.raises(RunError, match="cannot be greater") as caught:
+        asker()
+    assert "--max-tokens" in str(caught.value)
+    assert len(chat.seen) == 1
+    chat.answer = lambda _: "1"
+    assert asker(max_tokens=64).answered == 6  # nothing was answered: the folder can be used with other settings
+
+
+def test_an_image_that_cannot_be_read_is_a_row(asker, chat):
+    (asker.data / "images/i0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (asker.data / "images/i1.png").unlink()
+    (asker.data / "images/i1.png").mkdir()
+    with pytest.raises(Exception, match="no such file"):
+        asker()
+    (asker.data / "images/i1.png").rmdir()
+    (asker.data / "images/i1.png").write_bytes(b"GIF89a")
+    summary = asker()
+    assert (summary.answered, summary.refused) == (2, 4)
+    assert asker.by_question()["i0g0q0"]["error"] == "image: the file is cut short (a PNG without its end)"
+    assert len(chat.seen) == 2
+
+
+def test_an_image_of_the_wrong_length_in_joint_mode_is_malformed_alone(asker, chat):
+    chat.answer = lambda seen: "[1, 2, 3]" if BAD in seen.text else '```json\n[0, "x"]\n```'
+    asker(mode="joint")
+    found = read_predictions(asker.run, read_dataset(asker.data)).answers
+    assert {key: answer.parsed.status for key, answer in found.items()} == {
+        "i0g0q0": "valid",
+        "i0g0q1": "malformed",
+        "i1g0q0": "malformed",
+        "i1g0q1": "malformed",
+        "i2g0q0": "valid",
+        "i2g0q1": "malformed",
+    }
+
+
+def test_a_refused_group_is_a_row_for_all_its_questions(asker, chat, reply):
+    chat.answer = lambda seen: reply.error(400, "too long") if BAD in seen.text else "[0, 1]"
+    summary = asker(mode="joint")
+    assert (summary.answered, summary.refused) == (4, 2)
+    assert read_predictions(asker.run, read_dataset(asker.data)).missing == ["i1g0q0", "i1g0q1"]
+
+
+# Reasoning effort
+
+
+def test_the_strongest_effort_that_is_taken(asker, chat, reply):
+    def knows_high(seen):
+        effort = seen.body.get("reasoning_effort")
+        return reply.error(400, f"Unsupported value: 'reasoning_effort' {effort}") if effort == "xhigh" else "1"
+
+    chat.answer = knows_high
+    assert asker(reasoning_effort="auto").reasoning_effort == "high"
+    assert [one.body["reasoning_effort"] for one in chat.seen] == ["xhigh"] + ["high"] * 6
+    assert {row["attempts"] for row in asker.rows()} == {1}
+    assert asker.record()["settings"]["reasoning_effort"] == "high"
+
+
+def test_a_server_without_efforts(asker, chat, reply):
+    chat.answer = lambda seen: reply.error(422, "reasoning_effort: extra") if "reasoning_effort" in seen.body else "1"
+    assert asker(reasoning_effort="auto").reasoning_effort is None
+    assert ["reasoning_effort" in one.body for one in chat.seen] == [True, True] + [False] * 6
+    assert asker.record()["settings"]["reasoning_effort"] is None
+
+
+def test_the_effort_that_was_found_is_used_again(asker, chat, reply):
+    chat.answer = lambda seen: (
+        reply.error(400, "reasoning_effort") if seen.body.get("reasoning_effort") == "xhigh" else "1"
+    )
+    asker(reasoning_effort="auto", groups=["i0g0"])
+    chat.seen.clear()
+    asker(reasoning_effort="auto")
+    asker(reasoning_effort="high")
+    assert {one.body["reasoning_effort"] for one in chat.seen} == {"high"}
+    with pytest.raises(RunError, match="reasoning_effort: 'high' in the RUN, 'low' now"):
+        asker(reasoning_effort="low")
+
+
+def test_a_refusal_for_another_reason_leaves_the_effort(asker, chat, reply):
+    chat.answer = fails(lambda: reply.error(400, "bad image"), "i0g0q0")
+    assert asker(reasoning_effort="auto").reasoning_effort == "xhigh"
+    assert asker.by_question()["i0g0q0"]["status"] == "refused"
+
+
+def test_an_effort_asked_for_by_name_that_is_refused_stops_the_run(asker, chat, reply):
+    chat.answer = lambda _: reply.error(400, "Invalid reasoning_effort: 'huge'")
+    with pytest.raises(RunError, match="huge") as caught:
+        asker(reasoning_effort="huge")
+    assert "--reasoning-effort" in str(caught.value)
+
+
+# The key
+
+
+def test_the_key_is_sent_and_nowhere_else(asker, chat, reply, key, capfd):
+    def tells_the_key(seen):
+        assert seen.headers["Authorization"] == f"Bearer {key}"
+        if seen.question == BAD:
+            return reply.error(400, f"the header {seen.headers['Authorization']} is bad")
+        if seen.question == "i0g0q0" and seen.nth == 1:
+            return web.Response(status=500, text=f"{seen.headers}")
+        return f"1 {seen.headers['Authorization']}"
+
+    chat.answer = tells_the_key
+    summary = asker()
+    assert summary.answered == 5
+    for path in asker.run.rglob("*"):
+        assert key.encode() not in path.read_bytes(), path
+    told = capfd.readouterr()
+    assert key not in told.out + told.err + repr(summary)
+
+
+def test_the_key_is_in_no_error(asker, chat, reply, key):
+    chat.answer = lambda _: reply.error(401, f"Incorrect API key provided: {key}")
+    with pytest.raises(RunError) as caught:
+        asker()
+    assert key not in str(caught.value)
+    assert "[secret]" in str(caught.value)
+
+
+def test_another_variable_holds_the_key(asker, chat, monkeypatch):
+    monkeypatch.setenv("MY_KEY", " another-key\n")
+    asker(key_from="MY_KEY")
+    assert {one.headers["Authorization"] for one in chat.seen} == {"Bearer another-key"}
+
+
+def test_no_key_is_no_header(asker, chat, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    asker()
+    assert "Authorization" not in chat.seen[0].headers
+
+
+def test_user_and_password_of_the_url_are_not_written(asker, chat):
+    asker(endpoint=chat.url.replace("//", "//someone:a%40password-of-theirs@") + "?api-version=2026-secret")
+    assert chat.seen[0].headers["Authorization"].startswith("Basic ")
+    assert chat.seen[0].path == "/v1/chat/completions?api-version=2026-secret"
+    assert asker.record()["endpoint"] == chat.url
+    for path in asker.run.rglob("*"):
+        text = path.read_text()
+        assert "password-of-theirs" not in text
+        assert "2026-secret" not in text
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"endpoint": None}, "either an endpoint or a model to serve"),
+        ({"model": None}, "--model is missing"),
+        ({"endpoint": "localhost:8000"}, "must be a URL"),
+        ({"endpoint": "ftp://x/v1"}, "must be a URL"),
+        ({"endpoint": "http://x:port/v1"}, "must be a URL"),
+        ({"concurrency": 0}, "concurrency = 0"),
+        ({"attempts": 0}, "attempts = 0"),
+        ({"timeout": 0.0}, "timeout = 0.0"),
+        ({"limit": 0}, "limit = 0"),
+        ({"long_edge": 0}, "long_edge = 0"),
+        ({"max_tokens": 0}, "max_tokens = 0"),
+        ({"temperature": -1.0}, "temperature = -1.0"),
+        ({"temperature": float("nan")}, "temperature = nan"),
+        ({"top_p": 1.5}, "top_p = 1.5"),
+        ({"mode": "both"}, "mode = 'both'"),
+        ({"token_field": "tokens"}, "token_field = 'tokens'"),
+        ({"reasoning_effort": " "}, "reasoning_effort"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_made(asker, chat, options, named):
+    with pytest.raises(UsageError) as caught:
+        asker(**options)
+    assert named in str(caught.value)
+    assert not asker.run.exists()
+    assert chat.seen == []

@@ -1,0 +1,157 @@
+"""How many requests are in flight, and how long a failed one waits."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, Window
+from tallymill.runners.physcount.replies import outcome_of, seconds_of
+
+
+def test_the_window_grows_by_one_a_success():
+    window = Window(12)
+    assert window.limit == 8
+    for _ in range(3):
+        window.succeeded()
+    assert window.limit == 11
+    for _ in range(10):
+        window.succeeded()
+    assert window.limit == 12
+    assert Window(3).limit == 3
+
+
+def test_it_is_halved_once_a_round_trip():
+    window = Window(64, start=40)
+    for _ in range(5):  # all were on their way before the first one came back
+        window.overloaded(sent_at=1.0, now=2.0)
+    assert window.limit == 20
+    window.overloaded(sent_at=2.5, now=3.0)
+    assert window.limit == 10
+    for k in range(10):
+        window.overloaded(sent_at=4.0 + k, now=4.0 + k)
+    assert window.limit == 1
+
+
+def test_waits_double_up_to_a_bound_and_are_spread():
+    pace = Pace(4, Patience(first_wait=1.0))
+    for attempt in range(1, 60):
+        full = min(LONGEST_WAIT, 2.0 ** (attempt - 1))
+        assert full / 2 <= pace.wait_after(attempt, None) <= full
+    assert len({pace.wait_after(3, None) for _ in range(5)}) == 5
+    assert [Pace(4, Patience()).wait_after(k, None) for k in (1, 2)] == [
+        Pace(4, Patience()).wait_after(k, None) for k in (1, 2)
+    ]
+
+
+def test_the_servers_own_time_counts_within_reason():
+    pace = Pace(4, Patience(first_wait=1.0))
+    assert pace.wait_after(1, 7.0) == 7.0
+    assert pace.wait_after(1, 86_400.0) == LONGEST_WAIT
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("3", 3.0),
+        (" 1.5 ", 1.5),
+        ("Mon, 30 Nov 2026 12:00:30 GMT", 30.0),
+        ("Mon, 30 Nov 2026 11:00:00 GMT", 0.0),
+        ("Mon, 30 Nov 2026 14:00:30 +0200", 30.0),
+        ("soon", None),
+        ("-5", None),
+        ("²", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_in_seconds_or_as_a_date(value, seconds):
+    assert seconds_of(value, datetime(2026, 11, 30, 12, tzinfo=UTC)) == seconds
+
+
+def test_slots_are_given_in_order_and_given_back():
+    async def go():
+        pace, order, most, now = Pace(2, Patience()), [], 0, 0
+
+        async def one(k):
+            nonlocal most, now
+            async with pace.slot():
+                now += 1
+                most = max(most, now)
+                order.append(k)
+                await asyncio.sleep(0.001)
+                now -= 1
+
+        await asyncio.gather(*(one(k) for k in range(20)))
+        return order, most
+
+    assert asyncio.run(go()) == (list(range(20)), 2)
+
+
+def test_a_slot_is_not_lost_with_a_cancelled_task():
+    async def go():
+        pace = Pace(1, Patience())
+
+        async def hold():
+            async with pace.slot():
+                await asyncio.sleep(60)
+
+        holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        waiter.cancel()
+        holder.cancel()
+        await asyncio.gather(holder, waiter, return_exceptions=True)
+        async with asyncio.timeout(5), pace.slot():
+            return True
+
+    assert asyncio.run(go())
+
+
+def test_a_slot_that_was_given_to_a_task_that_is_cancelled_at_once():
+    async def go():
+        pace = Pace(1, Patience())
+
+        async def hold():
+            async with pace.slot():
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(hold())
+        await asyncio.sleep(0)  # it has the slot, and has not gone on yet
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(5), pace.slot():
+            return True
+
+    assert asyncio.run(go())
+
+
+# What a reply means
+
+
+def test_errors_are_told_in_whichever_place_they_stand():
+    for body, told in [
+        (b'{"error": {"message": "a  b\\n c"}}', "a b c"),
+        (b'{"error": "text"}', "text"),
+        (b'{"object": "error", "message": "old vLLM"}', "old vLLM"),
+        (b'{"detail": [{"loc": ["body"], "msg": "required"}]}', '[{"loc": ["body"], "msg": "required"}]'),
+        (b"<html>", "<html>"),
+        (b"\xff\xfe", "��"),
+        (b"[" * 100_000, "[" * 499 + "…"),
+    ]:
+        assert outcome_of(400, {}, body).error == f"HTTP 400: {told}"
+    assert outcome_of(400, {}, b"").error == "HTTP 400"
+    assert len(outcome_of(500, {}, b"x" * 10_000).error) < 600
+
+
+def test_a_reply_that_would_break_a_decoder():
+    assert outcome_of(200, {}, b"[" * 200_000).kind == "transient"
+    assert outcome_of(200, {}, b'{"choices": [' + b"1" * 5000 + b"]}").kind == "transient"
+    assert outcome_of(200, {}, b'{"choices": [null]}').kind == "transient"
+
+
+def test_a_model_that_declines():
+    body = b'{"choices": [{"message": {"content": null, "refusal": "I will not"}, "finish_reason": "stop"}]}'
+    outcome = outcome_of(200, {}, body)
+    assert (outcome.kind, outcome.response, outcome.error) == ("answered", None, "the model declined: I will not")
