@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SOURCES := pyproject.toml setup.py constraints.txt CMakeLists.txt $(wildcard kernels/csrc/*)
 export PYTHON
 
-.PHONY: help demo test test-report lint venv bench test-kernels sanitize clean
+.PHONY: help demo test test-report lint venv bench test-kernels vllm-env test-vllm sanitize clean
 
 help:
 	@echo "make demo   a small labelled sweep over real photographs: table, pictures, RUN folder (in ./demo)"
@@ -14,6 +14,8 @@ help:
 	@echo "make lint   ruff (lint and format) and mypy"
 	@echo "make bench  every kernel beside every peer, as a table of ratios (sets up .venv-bench, 7 GB)"
 	@echo "make test-kernels   the kernels against their peers, Triton in the interpreter and compiled ahead of time"
+	@echo "make vllm-env       vLLM for the CPU, in .venv-vllm (3.5 GB)"
+	@echo "make test-vllm      PhysCount's questions asked of a real vLLM with a tiny model"
 	@echo "make sanitize       the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make venv   only set up .venv with everything for the three above"
 	@echo "make clean  remove all that these commands made, .venv included"
@@ -41,6 +43,11 @@ test-kernels: .venv-bench/.ready
 	.venv-bench/bin/python -m pytest tests/gpu
 	.venv-bench/bin/python -m tallymill.kernels.triton_aot
 
+vllm-env: .venv-vllm/.ready
+
+test-vllm: .venv/.for-test .venv-vllm/.ready
+	.venv/bin/python -m pytest tests/vllm
+
 sanitize: .venv/.for-test
 	@.ci/sanitize
 
@@ -57,7 +64,10 @@ venv:
 .venv-bench/.ready: pyproject.toml setup.py constraints-bench.txt CMakeLists.txt $(wildcard kernels/csrc/*)
 	@.ci/install-bench
 
+.venv-vllm/.ready: constraints-vllm.txt .ci/torchvision_schemas.py
+	@.ci/install-vllm
+
 clean:
-	rm -rf .venv .venv-bench build dist demo src/*.egg-info htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench .venv-vllm build dist demo src/*.egg-info htmlcov .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f kernels/_native*.so
 	find engine kernels exporters runners bench src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tallymill.engine.physcount.data import Dataset, read_dataset
@@ -19,7 +20,7 @@ from tallymill.runners.physcount.asking import Asking, Job, Speed
 from tallymill.runners.physcount.client import KEY_VARIABLE, Endpoint, endpoint_of, read_key
 from tallymill.runners.physcount.effort import Effort
 from tallymill.runners.physcount.pace import Patience, Window
-from tallymill.runners.physcount.plan import AskSettings, ImageRequests, chosen, lay_out
+from tallymill.runners.physcount.plan import AskSettings, chosen, lay_out
 from tallymill.runners.physcount.record import begin, continue_with, make_record, with_effort
 from tallymill.runners.physcount.serve import LOG, Serve, Server
 from tallymill.runners.physcount.summary import SUMMARY, AskSummary, is_over, last_of_each, last_speed, summarise
@@ -57,14 +58,14 @@ def ask(
     """
     settings, patience = settings or AskSettings(), patience or Patience()
     Window(concurrency)
-    name, place = _target(endpoint, model, serve, key_from)
+    target = _target(endpoint, model, serve, key_from)
     dataset = read_dataset(data)
     selected = chosen(dataset, limit, groups)
     record = make_record(
         dataset,
         settings,
-        model=name,
-        endpoint=None if place is None else place.shown,
+        model=target.name,
+        endpoint=None if target.endpoint is None else target.endpoint.shown,
         served=None if serve is None else serve.as_dict(),
         selection={"limit": limit, "groups": list(groups), "group_ids": selected},
     )
@@ -75,50 +76,75 @@ def ask(
         remove_leftovers(run.path)
         over = _over(run)
         record = continue_with(run, record, answered=bool(over))
-        left = lay_out(asked, settings.mode, over)
-        (progress := progress or Quiet()).start(len(asked.questions), len(asked.questions) - _questions(left))
-        if not left:
+        work = lay_out(asked, settings.mode, over)
+        if not work:
             return _summarised(run, asked, last_speed(run.path))
-        with ExitStack() as stack:
-            server = None
-            if serve is not None:
-                server = stack.enter_context(Server(serve, name, run.path / LOG, hidden=(key_from,)))
-                place = endpoint_of(server.url, proxies=False)
-            assert place is not None
-            job = Job(left, place, name, settings, patience, concurrency, fresh=not over)
-            asking = Asking(
-                job,
-                Effort(record["settings"]["reasoning_effort"]),
-                log,
-                progress,
-                settle=lambda effort: with_effort(run, record, effort),
-                check=_nothing if server is None else server.check,
-            )
-            return _asked(asking, run, asked)
+        job = Job(work, target.name, settings, patience, concurrency, len(asked.questions), fresh=not over)
+        effort = Effort(record["settings"]["reasoning_effort"])
+        asking = Asking(job, effort, log, progress or Quiet(), settle=partial(with_effort, run, record))
+        return _send(asking, target, run, asked)
 
 
-def _asked(asking: Asking, run: RunFolder, asked: Dataset) -> AskSummary:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Who is asked: a model at an endpoint, or one that is to be served."""
+
+    name: str
+    endpoint: Endpoint | None
+    serve: Serve | None
+    key_from: str
+
+    @contextmanager
+    def there(self, log: Path) -> Iterator[tuple[Endpoint, Callable[[], None]]]:
+        """The endpoint while it is needed, and what raises where it is known to be gone."""
+        if self.serve is None:
+            assert self.endpoint is not None
+            yield self.endpoint, _nothing
+            return
+        with Server(self.serve, self.name, log, hidden=(self.key_from,)) as server:
+            yield endpoint_of(server.url, proxies=False), server.check
+
+
+def _target(endpoint: str | None, model: str | None, serve: Serve | None, key_from: str) -> _Target:
+    if (endpoint is None) == (serve is None):
+        raise UsageError(
+            "name either an endpoint or a model to serve", hint="--endpoint URL --model NAME, or --serve MODEL"
+        )
+    if serve is not None:
+        return _Target(model or serve.model, None, serve, key_from)
+    assert endpoint is not None
+    if not model:
+        raise UsageError("--model is missing", hint="the name by which the server at --endpoint knows the model")
+    return _Target(model, endpoint_of(endpoint, read_key(key_from)), None, key_from)
+
+
+def _nothing() -> None:
+    """A server of somebody else's is not ours to look after."""
+
+
+def _send(asking: Asking, target: _Target, run: RunFolder, asked: Dataset) -> AskSummary:
     """Send everything; however that ends, ``summary.json`` says what the RUN has come to."""
-    begun = time.monotonic()
     try:
-        _in_thread(asking)
+        with target.there(run.path / LOG) as (endpoint, check):
+            _in_thread(asking, endpoint, check)
     except KeyboardInterrupt:
-        kept = _summarised(run, asked, asking.speed(time.monotonic() - begun))
+        kept = _summarised(run, asked, asking.speed or last_speed(run.path))
         raise KeyboardInterrupt(
             f"{kept.answered:,} of {counted(kept.questions, 'question')} are answered and kept; "
             "the same command goes on from there"
         ) from None
     except BaseException:
-        _summarised(run, asked, asking.speed(time.monotonic() - begun))
+        with suppress(OSError):  # the disk is full, say: that is what is raised already
+            _summarised(run, asked, asking.speed or last_speed(run.path))
         raise
-    return _summarised(run, asked, asking.speed(time.monotonic() - begun))
+    return _summarised(run, asked, asking.speed)
 
 
-def _in_thread(asking: Asking) -> None:
+def _in_thread(asking: Asking, endpoint: Endpoint, check: Callable[[], None]) -> None:
     """Run the event loop beside this thread, which stays free for Ctrl-C and may have a loop of its own (Jupyter)."""
     with ThreadPoolExecutor(1, thread_name_prefix="ask") as pool:
         try:
-            pool.submit(asyncio.run, asking.run()).result()
+            pool.submit(asyncio.run, asking.run(endpoint, check)).result()
         except KeyboardInterrupt:
             asking.stop()
             raise
@@ -133,25 +159,3 @@ def _summarised(run: RunFolder, asked: Dataset, speed: Speed | None) -> AskSumma
 
 def _over(run: RunFolder) -> set[str]:
     return {question for question, row in last_of_each(read_answers(run.path)).items() if is_over(row)}
-
-
-def _questions(work: Sequence[ImageRequests]) -> int:
-    return sum(len(request.question_ids) for item in work for request in item.requests)
-
-
-def _nothing() -> None:
-    """A server of somebody else's is not ours to look after."""
-
-
-def _target(endpoint: str | None, model: str | None, serve: Serve | None, key_from: str) -> tuple[str, Endpoint | None]:
-    """The model's name, and the endpoint unless we are to start one."""
-    if (endpoint is None) == (serve is None):
-        raise UsageError(
-            "name either an endpoint or a model to serve", hint="--endpoint URL --model NAME, or --serve MODEL"
-        )
-    if serve is not None:
-        return model or serve.model, None
-    assert endpoint is not None
-    if not model:
-        raise UsageError("--model is missing", hint="the name by which the server at --endpoint knows the model")
-    return model, endpoint_of(endpoint, read_key(key_from))

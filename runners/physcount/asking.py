@@ -45,22 +45,29 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is asked of whom. ``fresh``: no answer is there yet, so that nothing shows that the settings are right."""
+    """What is asked, and how. ``total`` counts the questions that are over, too. ``fresh``: none is.
+
+    Of a fresh RUN nothing shows yet that the server takes the settings.
+    """
 
     work: Sequence[ImageRequests]
-    endpoint: Endpoint
     model: str
     settings: AskSettings
     patience: Patience
     concurrency: int
+    total: int
     fresh: bool
+
+    @property
+    def questions(self) -> int:
+        """How many questions that is."""
+        return sum(len(request.question_ids) for item in self.work for request in item.requests)
 
 
 class Asking:
     """Sends everything that a job holds. ``run`` is for one event loop; ``stop`` may be called from any thread.
 
-    ``settle`` is told the reasoning effort before the first answer is written. ``check`` raises where the server is
-    known to be gone.
+    ``settle`` is told the reasoning effort before the first answer is written.
     """
 
     def __init__(
@@ -71,10 +78,9 @@ class Asking:
         progress: SweepProgress,
         *,
         settle: Callable[[str | None], None],
-        check: Callable[[], None],
     ) -> None:
         self._job, self._effort, self._log, self._progress = job, effort, log, progress
-        self._settle, self._check = settle, check
+        self._settle = settle
         self._settled = effort.settled
         self._proven = self._open = not job.fresh
         self._failed_in_a_row = 0
@@ -82,26 +88,32 @@ class Asking:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._requests = self._questions = 0
+        self._seconds: float | None = None
 
-    async def run(self) -> None:
-        """Ask everything. Raises ``RunError`` where going on makes no sense; what has come is kept then too."""
+    async def run(self, endpoint: Endpoint, check: Callable[[], None]) -> None:
+        """Ask everything; ``check`` raises where the server is known to be gone.
+
+        Raises ``RunError`` where going on makes no sense. What has come is kept then too.
+        """
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         if self._stopped:
             return
+        self._progress.start(self._job.total, self._job.total - self._job.questions)
+        self._endpoint, self._check = endpoint, check
         patience = self._job.patience
         self._pace = Pace(self._job.concurrency, patience)
         self._images = Images(self._job.work, self._job.settings.long_edge)
         self._room = asyncio.Semaphore(self._job.concurrency)
+        begun = time.monotonic()
         try:
-            async with Client(
-                self._job.endpoint, timeout=patience.timeout, connect_timeout=patience.connect_timeout
-            ) as client:
+            async with Client(endpoint, timeout=patience.timeout, connect_timeout=patience.connect_timeout) as client:
                 self._client = client
                 await self._send_all()
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
             await self._log.flush()
+            self._seconds = time.monotonic() - begun
 
     def stop(self) -> None:
         """Send nothing more, and give up what is in flight."""
@@ -109,10 +121,13 @@ class Asking:
         if self._loop is not None and self._main is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._main.cancel)
 
-    def speed(self, seconds: float) -> Speed:
-        """What was done in the seconds since the beginning."""
-        rate = self._questions / seconds if seconds > 0 else 0.0
-        return Speed(self._questions, self._requests, round(seconds, 3), round(rate, 3))
+    @property
+    def speed(self) -> Speed | None:
+        """What was done since the beginning; None before it."""
+        if self._seconds is None:
+            return None
+        rate = self._questions / self._seconds if self._seconds > 0 else 0.0
+        return Speed(self._questions, self._requests, round(self._seconds, 3), round(rate, 3))
 
     async def _send_all(self) -> None:
         async with asyncio.TaskGroup() as tasks, aclosing(aiter(self._images)) as images:
@@ -170,7 +185,7 @@ class Asking:
     def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
         """Raise where every further request would come to the same."""
         if outcome.kind == FATAL:
-            raise RunError(f"{self._job.endpoint.shown}: {outcome.error}", hint=_HINTS.get(outcome.http_status or 0))
+            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=_HINTS.get(outcome.http_status or 0))
         if outcome.unreachable:
             self._check()
         if self._proven:
@@ -178,11 +193,9 @@ class Asking:
         field = named_in(outcome.error, self._job.settings.options(self._effort.current))
         if outcome.kind == REFUSED and field is not None:
             option = "--max-tokens and --token-field" if "tokens" in field else f"--{field.replace('_', '-')}"
-            raise RunError(f"{self._job.endpoint.shown}: {outcome.error}", hint=f"it is about {field}: see {option}")
+            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=f"it is about {field}: see {option}")
         if outcome.unreachable and attempt >= self._job.patience.attempts:
-            raise RunError(
-                f"{self._job.endpoint.shown}: {outcome.error}", hint="start the server, or look at --endpoint"
-            )
+            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint="start the server, or look at --endpoint")
 
     async def _keep(self, request: Request, outcome: Outcome, attempts: int, seconds: float) -> None:
         """Write the record, and count it."""
@@ -196,7 +209,7 @@ class Asking:
         self._failed_in_a_row = self._failed_in_a_row + 1 if outcome.kind == TRANSIENT else 0
         if self._failed_in_a_row >= max(_FEWEST_IN_A_ROW, self._job.concurrency):
             raise RunError(
-                f"{self._job.endpoint.shown}: {self._failed_in_a_row} requests failed one after another, "
+                f"{self._endpoint.shown}: {self._failed_in_a_row} requests failed one after another, "
                 f"the last with: {outcome.error}",
                 hint="once the server is well again, the same command asks what is left",
             )

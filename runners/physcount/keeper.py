@@ -1,6 +1,7 @@
 """Runs a command, and ends it with all its processes when standard input closes: then whoever started us is gone.
 
-A program of its own: `python keeper.py COMMAND…`, with the standard library alone. Its exit status is the command's.
+A program of its own: `python keeper.py GRACE COMMAND…`, with the standard library alone. The command has GRACE seconds
+to end when it is asked to. The exit status is the command's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-GRACE = 20.0
 _PR_SET_PDEATHSIG = 1
 _wake_read = _wake_write = -1
 
 
-def keep(command: Sequence[str]) -> int:
+def keep(command: Sequence[str], grace: float) -> int:
     """Run a command in a group of processes of its own until it ends or standard input does; its exit status."""
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _wake)
@@ -30,7 +30,7 @@ def keep(command: Sequence[str]) -> int:
         return 127
     while child.poll() is None:
         if select.select([sys.stdin.fileno(), _wake_read], [], [], 0.2)[0]:
-            _end(child)
+            _end(child, grace)
     _signal(child, signal.SIGKILL)  # processes that the command left behind
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
@@ -40,11 +40,11 @@ def _wake(*_: object) -> None:
         os.close(_wake_write)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _end(child: subprocess.Popen[bytes], grace: float) -> None:
     """Ask the command and its processes to stop; make them, when that takes too long."""
     _signal(child, signal.SIGTERM)
     try:
-        child.wait(GRACE)
+        child.wait(grace)
     except subprocess.TimeoutExpired:
         _signal(child, signal.SIGKILL)
         child.wait()
@@ -61,4 +61,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     _wake_read, _wake_write = os.pipe()
-    sys.exit(keep(sys.argv[1:]))
+    sys.exit(keep(sys.argv[2:], float(sys.argv[1])))

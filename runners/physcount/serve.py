@@ -25,6 +25,7 @@ from tallymill.runners.physcount import keeper
 
 LOG = "server.log"
 HOST = "127.0.0.1"
+GRACE = 20.0  # seconds that it has to end by itself
 _TOLD_LINES = 12
 _MOST_TAIL = 1 << 16
 # Ours to choose; a key would be written into run.json.
@@ -67,10 +68,13 @@ class Serve:
 
 
 class Server:
-    """vLLM while it is needed: ``with`` starts it and waits until it is ready, and ends it with all its processes."""
+    """vLLM while it is needed: ``with`` starts it and waits until it is ready, and ends it with all its processes.
 
-    def __init__(self, serve: Serve, name: str, log: Path, *, hidden: Sequence[str] = ()) -> None:
-        self._serve, self._name, self._log = serve, name, log
+    ``hidden`` are environment variables that it does not get.
+    """
+
+    def __init__(self, serve: Serve, name: str, log: Path, *, hidden: Sequence[str] = (), grace: float = GRACE) -> None:
+        self._serve, self._name, self._log, self._grace = serve, name, log, grace
         self._hidden = hidden
         self._port = _free_port()
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -88,7 +92,7 @@ class Server:
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             self._keeper = subprocess.Popen(
-                [sys.executable, "-I", keeper.__file__, *self._serve.command(self._name, self._port)],
+                [sys.executable, "-I", keeper.__file__, str(self._grace), *self._serve.command(self._name, self._port)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -128,7 +132,7 @@ class Server:
             return
         self._keeper.stdin.close()
         try:
-            self._keeper.wait(keeper.GRACE + 10)
+            self._keeper.wait(self._grace + 10)
         except subprocess.TimeoutExpired:
             self._keeper.kill()
             self._keeper.wait()

@@ -1,0 +1,155 @@
+"""Endpoints, keys and proxies; images on their way; which effort is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+
+import pytest
+
+from tallymill.errors import UsageError
+from tallymill.runners.physcount import images
+from tallymill.runners.physcount.client import Client, endpoint_of, read_key
+from tallymill.runners.physcount.effort import Effort
+from tallymill.runners.physcount.images import Images
+from tallymill.runners.physcount.plan import ImageRequests, Request
+from tallymill.runners.physcount.replies import Outcome
+
+
+@pytest.mark.parametrize(
+    ("given", "posted", "shown"),
+    [
+        ("http://h:8000/v1", "http://h:8000/v1/chat/completions", "http://h:8000/v1"),
+        ("https://h/v1/", "https://h/v1/chat/completions", "https://h/v1"),
+        ("http://h/v1/chat/completions", "http://h/v1/chat/completions", "http://h/v1"),
+        ("http://h", "http://h/chat/completions", "http://h"),
+        ("http://[::1]:8/v1", "http://[::1]:8/v1/chat/completions", "http://[::1]:8/v1"),
+        ("https://u:p@h/v1?a=b", "https://h/v1/chat/completions?a=b", "https://h/v1"),
+        ("https://h/v1#part", "https://h/v1/chat/completions", "https://h/v1"),
+    ],
+)
+def test_endpoints(given, posted, shown):
+    endpoint = endpoint_of(given)
+    assert (endpoint.url, endpoint.shown) == (posted, shown)
+
+
+def test_the_key_is_in_no_representation():
+    endpoint = endpoint_of("http://user:long-password@h/v1?token=very-secret", "sk-the-key")
+    for secret in ("long-password", "very-secret", "sk-the-key"):
+        assert secret not in repr(endpoint)
+        assert secret not in str(endpoint)
+    assert endpoint.headers["Authorization"] == "Basic " + base64.b64encode(b"user:long-password").decode()
+    assert "sk-the-key" in endpoint_of("http://h/v1", "sk-the-key").headers["Authorization"]
+    assert endpoint.clean("at http://me:pw@proxy: long-password?") == "at http://proxy: [secret]?"
+
+
+def test_a_key_that_is_no_secret_spoils_no_text():
+    assert endpoint_of("http://h/v1", "1").clean("11 of 21") == "11 of 21"
+
+
+@pytest.mark.parametrize("value", ["sk-\nX-Header: 1", "schlüssel", "a\x00b"])
+def test_a_key_that_no_header_takes(monkeypatch, value):
+    monkeypatch.setattr("os.environ", {"OPENAI_API_KEY": value})
+    with pytest.raises(UsageError, match="the key in OPENAI_API_KEY") as caught:
+        read_key("OPENAI_API_KEY")
+    assert value not in str(caught.value)
+
+
+def test_a_proxy_of_the_environment_is_used(asker, chat, monkeypatch):
+    proxy = chat.url.removesuffix("/v1")
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert asker(endpoint="http://models.example/v1").answered == 6  # nobody but the proxy knows this name
+
+
+def test_an_answer_without_end_is_given_up(chat, monkeypatch):
+    monkeypatch.setattr("tallymill.runners.physcount.client._MOST_REPLY", 1000)
+    chat.answer = lambda _: "x" * 5000
+    body = b'{"messages": [{"content": [{}, {"text": "t"}]}]}'
+
+    async def ask():
+        async with Client(endpoint_of(chat.url, proxies=False), timeout=5, connect_timeout=5) as client:
+            return await client.ask([body[:10], body[10:]])
+
+    assert asyncio.run(ask()).error == "malformed reply: it does not end"
+
+
+# Images
+
+
+def test_few_images_are_held_at_once(tmp_path, png):
+    work = []
+    for k in range(20):
+        (tmp_path / f"{k}.png").write_bytes(png(100, 100))
+        work.append(ImageRequests(tmp_path / f"{k}.png", (Request(("q",), "g", "t"),) * 2))
+
+    async def go():
+        size = len(images.prepare(work[0], 4096).url)
+        ahead = Images(work, 4096, most_bytes=3 * size)
+        held, most, got = [], 0, 0
+        async for _, ready in ahead:
+            held.append(ready)
+            got += 1
+            most = max(most, len(held))
+            if len(held) == 3:  # the next one would have to wait for one of these
+                asyncio.get_running_loop().call_soon(free, ahead, held)
+        return most, got
+
+    def free(ahead, held):
+        ready = held.pop(0)
+        ahead.done(ready)
+        assert ready.url  # another request needs it
+        ahead.done(ready)
+        assert ready.url == b""
+
+    assert asyncio.run(go()) == (3, 20)
+
+
+def test_an_image_larger_than_the_room_goes_alone(tmp_path, png):
+    (tmp_path / "a.png").write_bytes(png(100, 100))
+    work = [ImageRequests(tmp_path / "a.png", (Request(("q",), "g", "t"),))] * 3
+
+    async def go():
+        ahead, got = Images(work, 4096, most_bytes=1), 0
+        async for _, ready in ahead:
+            got += 1
+            ahead.done(ready)
+        return got
+
+    assert asyncio.run(go()) == 3
+
+
+# Effort
+
+
+def refused(text="reasoning_effort: no"):
+    return Outcome("refused", error=text)
+
+
+def test_efforts_that_arrive_late():
+    """Several requests are on their way while the first refusals come back."""
+    effort = Effort("auto")
+    assert effort.current == "xhigh"
+    assert effort.ask_again("xhigh", refused())
+    assert effort.ask_again("xhigh", refused())  # the second one to come back does not skip "high"
+    assert effort.current == "high"
+    assert effort.ask_again("xhigh", Outcome("answered"))  # would be an answer of another kind than all others
+    assert not effort.settled
+    assert not effort.ask_again("high", Outcome("answered"))
+    assert effort.settled
+    assert not effort.ask_again("high", refused())
+    assert effort.current == "high"
+
+
+def test_nothing_is_left_to_try():
+    effort = Effort("auto")
+    for sent in ("xhigh", "high"):
+        assert effort.ask_again(sent, refused("Reasoning effort is not supported"))
+    assert effort.current is None
+    assert not effort.ask_again(None, refused())
+
+
+def test_an_effort_that_is_known_stays():
+    assert not Effort("high").ask_again("high", refused())
+    assert Effort(None).current is None
