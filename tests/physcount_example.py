@@ -91,3 +91,50 @@ def write_predictions(path: Path, responses: Mapping[str, Any]) -> Path:
 def worked_predictions(path: Path) -> Path:
     """The predictions of the worked example."""
     return write_predictions(path, {key: said for key, (*_, said) in WORKED.items()})
+
+
+def write_run(
+    run: Path,
+    dataset: Dataset,
+    responses: Mapping[str, Any],
+    *,
+    model: str = "tiny",
+    mode: str = "independent",
+    errors: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Path:
+    """A RUN of ``physcount ask``: a response a question, or a group's joint response by its id; ``errors`` failed."""
+    run.mkdir(parents=True)
+    record: dict[str, Any] = {
+        "kind": "physcount",
+        "created": "2026-01-01T00:00:00+00:00",
+        "tallymill": "1.0",
+        "model": model,
+        "endpoint": "http://localhost:8000/v1",
+        "served": None,
+        "mode": mode,
+        "settings": {"long_edge": 4096, "temperature": None, "reasoning_effort": "high", **settings},
+        "prompt_sha256": "ab" * 32,
+        "data": {"root": str(dataset.root), "sha256": dataset.sha256},
+        "selection": {"limit": None, "groups": [], "group_ids": None},
+        "versions": {"python": "3.12"},
+    }
+    (run / "run.json").write_text(json.dumps(record), "utf-8")
+    rows = []
+    for group in dataset.groups.values():
+        ids = [question.question_id for question in group.questions]
+        for key, asked in [(group.group_id, ids)] if mode == "joint" else [(key, [key]) for key in ids]:
+            row = {"question_ids": asked, "group_id": group.group_id, "status": "answered", "finish_reason": "stop"}
+            if errors is not None and key in errors:
+                rows.append({**row, "status": "failed", "response": None, "error": errors[key]})
+            elif key in responses:
+                rows.append({**row, "response": responses[key], "error": None})
+    (run / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return run
+
+
+def true_answers(dataset: Dataset, *, plus: int = 0, joint: bool = False) -> dict[str, str]:
+    """Responses for ``write_run``: the true counts, or ``plus`` more."""
+    if joint:
+        return {key: str([q.answer + plus for q in group.questions]) for key, group in dataset.groups.items()}
+    return {question.question_id: str(question.answer + plus) for question in dataset.questions}

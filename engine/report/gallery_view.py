@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from tallymill.engine.numbench.draw import PALETTE
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
 from tallymill.engine.report.gallery import GROUPS, Card, Gallery, Layer, box_paths
+from tallymill.engine.report.thumbnails import data_uri
 
 # Dashes go with colours, for readers who tell colours apart badly.
 DASHES = ("none", "7 3", "2 2", "10 3 2 3")
@@ -59,16 +59,13 @@ def shown_cards(gallery: Gallery) -> list[ShownCard]:
 
 
 def _shown_card(card: Card, place: int, composition: int, detectors: Sequence[str]) -> ShownCard:
-    source = None
-    if card.thumbnail is not None:
-        source = f"data:image/webp;base64,{base64.b64encode(card.thumbnail).decode()}"
     units = 1000 / max(card.width, card.height, 1)
     asked = " and ".join(f"{a.requested} {a.category or 'objects'} (counted {text.amount(a.soft)})" for a in card.asked)
     return ShownCard(
         it=card,
         place=place,
         composition=composition,
-        source=source,
+        source=data_uri(card.thumbnail),
         view=f"0 0 {round(card.width * units)} {round(card.height * units)}",
         ratio=round(max(card.width, 1) / max(card.height, 1), 4),
         alt=f"Image by {card.system}: asked for {asked}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
-from PIL import Image
 
 from tallymill.engine.images import decode
 from tallymill.engine.numbench.analysis.gather import SystemKey
@@ -19,6 +16,7 @@ from tallymill.engine.numbench.factors import STRESS_RANGES
 from tallymill.engine.numbench.scores import MAX_COUNT, ScorePlan
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.report.gallery import Asked, Card, Layer
+from tallymill.engine.report.thumbnails import thumbnail
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, MissingExtraError
 from tallymill.kernels.count import calibrate
@@ -28,7 +26,7 @@ from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import plan_of
 
-LONG_SIDE, QUALITY = 400, 75
+LONG_SIDE = 400
 _TEXTS = ("text", "prompt")
 _FACTORS = ("layout", "appearance")
 
@@ -133,11 +131,9 @@ def _with_image(card: Card, run: Run, row: int, seen: str | None, reader: ImageR
     except (ImageError, MissingExtraError) as error:
         return replace(card, reason=error.message)
     height, width = pixels.shape[:2]
-    thumbnail, size = _thumbnail(pixels)
+    small, size = thumbnail(pixels, LONG_SIDE)
     # Boxes refer to the size that the detectors saw; where none looked there are no boxes.
-    return replace(
-        card, thumbnail=thumbnail, thumbnail_size=size, width=card.width or width, height=card.height or height
-    )
+    return replace(card, thumbnail=small, thumbnail_size=size, width=card.width or width, height=card.height or height)
 
 
 def _reference(run: Run, row: int) -> str:
@@ -148,12 +144,3 @@ def _reference(run: Run, row: int) -> str:
         batch = next(iter(file.rows(Shard(0, row, row + 1))))
         reference: str = batch.column("image")[0].as_py()
     return reference
-
-
-def _thumbnail(pixels: NDArray[np.uint8]) -> tuple[bytes, tuple[int, int]]:
-    """A WebP file of at most ``LONG_SIDE`` pixels, never enlarged, and its (width, height)."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    image.save(file, "WEBP", quality=QUALITY, method=4)
-    return file.getvalue(), image.size

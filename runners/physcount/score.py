@@ -75,11 +75,32 @@ def read_all(
     if not given:
         raise UsageError("no predictions to score", hint="name a RUN folder or a JSONL file")
     found = [read_predictions(path, dataset, rule=parse, max_count=max_count) for path in given]
-    taken = Counter(one.name for one in found)
-    named = [replace(one, name=f"{one.name} ({one.path})") if taken[one.name] > 1 else one for one in found]
+    named = [replace(one, name=name) for one, name in zip(found, _names(found), strict=True)]
     if len({one.name for one in named}) < len(named):
         raise UsageError("the same predictions are given twice")
     return named
+
+
+def _names(found: Sequence[Predictions]) -> list[str]:
+    """Names that tell sets apart: of one model by how it was asked, and by the long edge, else by where they lie."""
+    names = [one.name for one in found]
+    for tell in (lambda one: one.mode, lambda one: _edge(one)):
+        taken = Counter(names)
+        alike: dict[str, set[str | None]] = {}
+        for name, one in zip(names, found, strict=True):
+            alike.setdefault(name, set()).add(tell(one))
+        names = [
+            f"{name}, {tell(one)}" if taken[name] > 1 and len(alike[name]) > 1 and tell(one) else name
+            for name, one in zip(names, found, strict=True)
+        ]
+    taken = Counter(names)
+    return [f"{name} ({one.path})" if taken[name] > 1 else name for name, one in zip(names, found, strict=True)]
+
+
+def _edge(one: Predictions) -> str | None:
+    """The limit of the images' long edge in a RUN."""
+    edge = None if one.record is None else one.record["settings"].get("long_edge")
+    return f"{edge:,} px" if isinstance(edge, int) else None
 
 
 def _write(out: Path, found: Sequence[Scores], sets: Sequence[Predictions]) -> None:

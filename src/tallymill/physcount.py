@@ -11,6 +11,7 @@ from __future__ import annotations
 from tallymill.runners.physcount.ask import ask
 from tallymill.runners.physcount.check import check
 from tallymill.runners.physcount.example import example
+from tallymill.runners.physcount.report import report
 from tallymill.runners.physcount.score import compare, score
 
-__all__ = ["ask", "check", "compare", "example", "score"]
+__all__ = ["ask", "check", "compare", "example", "report", "score"]

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from tallymill.commands.base import DONE, FAILED, SOME_FAILED, Json, app, print_json
 from tallymill.engine.physcount.parse import MAX_COUNT, Rule
+from tallymill.engine.words import counted
 from tallymill.errors import UsageError
 from tallymill.runners import console
 
@@ -136,3 +137,58 @@ def score(
         if out is not None:
             console.tell(f"written to {out}: scores.json, groups.csv, answers.jsonl")
     return SOME_FAILED if any(one.failed for one in found) else DONE
+
+
+@physcount.command
+def report(
+    *,
+    data: Data,
+    runs: Annotated[
+        tuple[Path, ...],
+        Parameter(
+            negative=(),
+            consume_multiple=True,
+            help="RUN folders of `physcount ask`, or JSONL files of predictions; one or several.",
+        ),
+    ],
+    out: Path,
+    parse: Rule = "strict",
+    max_count: int = MAX_COUNT,
+    resamples: int = 2_000,
+    groups: int = 8,
+    title: str | None = None,
+    as_json: Json = False,
+) -> int:
+    """Write one HTML file with the scores, figures and groups of several models; it needs no network when it is opened.
+
+    Parameters
+    ----------
+    out
+        The file to write, such as report.html.
+    parse
+        strict takes a bare integer; last-integer the last one of a text, and the report says so.
+    max_count
+        A larger answer is extreme, and counts as wrong.
+    resamples
+        Bootstrap resamples of images for the intervals; 0 for none.
+    groups
+        Groups of each kind (worst, typical, random) in the gallery; 0 for none.
+    title
+        The page's title; by default the names of the models.
+    """
+    from tallymill import physcount as interface
+
+    written = interface.report(
+        data, runs, out, parse=parse, max_count=max_count, resamples=resamples, groups=groups, title=title
+    )
+    if as_json:
+        print_json(written.as_dict())
+    else:
+        for note in written.notes:
+            console.show_line(f"note: {note}")
+        gone = f", {written.images_gone} of their images gone" if written.images_gone else ""
+        console.show_line(
+            f"{counted(len(written.models), 'model')} scored; {counted(written.groups, 'group')} shown{gone}; "
+            f"{written.bytes / 1e6:.1f} MB written to {written.out}"
+        )
+    return SOME_FAILED if written.failed else DONE

@@ -1,0 +1,125 @@
+"""The report of PhysCount as a command and as text; tests/browser opens it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from tallymill import physcount
+from tallymill.cli import run
+from tallymill.errors import ManifestError, UsageError
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return physcount.example(tmp_path_factory.mktemp("report") / "set", scenes_wanted=3)
+
+
+@pytest.fixture(scope="module")
+def runs(dataset, physcount_example, tmp_path_factory):
+    """RUNs of one model: two resolutions, and joint; the best knows every answer."""
+    root, exact = tmp_path_factory.mktemp("runs"), physcount_example.true_answers
+    make = physcount_example.write_run
+    first = dataset.questions[0].question_id
+    return [
+        make(root / "low", dataset, exact(dataset, plus=1), model="m/x", long_edge=512, errors={first: "503: busy"}),
+        make(root / "high", dataset, exact(dataset, plus=1), model="m/x"),
+        make(root / "joint", dataset, exact(dataset, joint=True), model="m/x", mode="joint"),
+    ]
+
+
+def report_of(dataset, runs, tmp_path, **options):
+    written = physcount.report(dataset.root, runs, tmp_path / "r.html", **{"resamples": 20, **options})
+    return written, (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_a_report_of_one_run(dataset, runs, tmp_path):
+    written, html = report_of(dataset, runs[1], tmp_path)
+    assert written.models == ["m/x"]
+    assert written.as_dict()["bytes"] == len(html.encode())
+    assert written.questions == len(dataset.questions)
+    assert "<title>m/x: PhysCount report</title>" in html
+    assert html.count('class="published"') == 40
+    assert 'id="joint"' not in html
+    assert 'id="resolution"' not in html
+    assert 'data-nouns="group groups"' in html
+    assert html.count('<figure class="card"') == len(dataset.groups) == written.groups
+
+
+def test_runs_of_one_model_are_told_apart_paired_and_swept(dataset, runs, tmp_path):
+    written, html = report_of(dataset, runs, tmp_path)
+    assert written.models == ["m/x, joint", "m/x, independent, 4,096 px", "m/x, independent, 512 px"]
+    assert "<title>m/x: PhysCount report</title>" in html
+    assert "m/x, joint minus m/x, independent, 4,096 px" in html
+    resolution = html[html.index('id="resolution"') : html.index('id="answers"')]
+    assert (
+        re.findall(r"<td>(512|4,096|1,024|2,048)</td>", resolution)
+        == ["512", "4,096", "512", "1,024", "2,048"] + ["4,096"] * 2
+    )
+    assert "503: busy" in html
+    assert written.failed == 1
+
+
+def test_the_same_input_gives_the_same_bytes_and_the_command_says_what_it_wrote(dataset, runs, tmp_path, capsys):
+    _, html = report_of(dataset, runs, tmp_path)
+    out = tmp_path / "again.html"
+    given = ["physcount", "report", "--data", str(dataset.root), "--runs", *map(str, runs), "--out", str(out)]
+    assert run([*given, "--resamples", "20"]) == 3  # a request failed
+    assert "3 models scored" in capsys.readouterr().out
+    assert out.read_text("utf-8") == html
+    assert run([*given, "--resamples", "0", "--groups", "0", "--title", "Mine", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["groups"] == 0
+    assert "No groups were asked for." in out.read_text("utf-8")
+
+
+def test_strange_responses_are_shown_and_inert(dataset, physcount_example, tmp_path):
+    answers = dict(physcount_example.true_answers(dataset))
+    first, second, third, fourth = [question.question_id for question in dataset.questions[:4]]
+    answers[first] = "<script>alert(1)</script>\x00\x1b[31m"
+    answers[second] = "word " * 20_000
+    answers[third] = "\u202eخمسة"
+    answers[fourth] = [{"type": "text", "text": "four & <b>more</b>"}]
+    run = physcount_example.write_run(tmp_path / "run", dataset, answers, model='<img src=x onerror="alert(1)">')
+    _, html = report_of(dataset, run, tmp_path)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;␀␛[31m" in html
+    assert html.count("<script") == 1
+    assert "<img src=x" not in html
+    assert "(100,000 characters)" in html
+    assert len(html) < 1_500_000
+    assert "four &amp; &lt;b&gt;more&lt;/b&gt;" in html
+
+
+def test_forty_models(dataset, physcount_example, tmp_path):
+    runs = [
+        physcount_example.write_run(
+            tmp_path / f"m{k}", dataset, physcount_example.true_answers(dataset, plus=k % 3), model=f"model {k}"
+        )
+        for k in range(40)
+    ]
+    written, html = report_of(dataset, runs, tmp_path)
+    assert len(written.models) == 40
+    assert "The tables below have all 40 models." in html
+    assert "14/40" in html
+
+
+def test_an_image_that_cannot_be_read_is_told(physcount_example, tmp_path):
+    dataset = physcount.example(tmp_path / "set", scenes_wanted=2)
+    (dataset.root / dataset.questions[0].image).write_bytes(b"no image")
+    run = physcount_example.write_run(tmp_path / "run", dataset, physcount_example.true_answers(dataset))
+    written, html = report_of(dataset, run, tmp_path)
+    gone = sum(group.image == dataset.questions[0].image for group in dataset.groups.values())
+    assert written.images_gone == gone > 0
+    assert html.count("The image cannot be shown: images/000001.jpg") == gone
+
+
+def test_what_makes_no_sense_is_refused(dataset, runs, tmp_path):
+    with pytest.raises(UsageError, match="groups -1"):
+        report_of(dataset, runs, tmp_path, groups=-1)
+    with pytest.raises(UsageError, match="lies in the RUN"):
+        physcount.report(dataset.root, runs, runs[0] / "r.html")
+    with pytest.raises(UsageError, match="no predictions"):
+        physcount.report(dataset.root, [], tmp_path / "r.html")
+    with pytest.raises(ManifestError):
+        physcount.report(tmp_path, runs, tmp_path / "r.html")
