@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,13 @@ def read_predictions(
     if place.is_dir():
         return _of_run(place, dataset, rule, max_count, name)
     return _of_file(place, dataset, rule, max_count, name)
+
+
+def predictions_of(
+    name: str, dataset: Dataset, answers: Mapping[str, Answer], group_ids: Collection[str]
+) -> Predictions:
+    """Answers that are at hand, by question, over some groups: their other questions are missing."""
+    return _told(name, Path(), "file", cut(dataset, group_ids), answers, [])
 
 
 def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:
@@ -181,7 +188,7 @@ def _answers_of(row: Mapping[str, Any], mode: str, rule: Rule, max_count: int) -
     return {key: Answer(parsed, response) for key, parsed in zip(ids, found, strict=True)}
 
 
-def cut(dataset: Dataset, group_ids: Sequence[str]) -> Dataset:
+def cut(dataset: Dataset, group_ids: Collection[str]) -> Dataset:
     """The dataset with some of its groups only."""
     wanted = set(group_ids)
     groups = {key: group for key, group in dataset.groups.items() if key in wanted}
