@@ -25,6 +25,10 @@ ENTRIES = {
         "tallymill.bench.kernels.nms",
         "NMS, soft-NMS and counting against torchvision, OpenCV, supervision, numba",
     ),
+    "physcount-score": (
+        "tallymill.bench.physcount_score",
+        "PhysCount's answers of 40 models to tables: time, memory",
+    ),
     "rescore": ("tallymill.bench.rescore", "a RUN's stored proposals to a table of scores: images/s and memory"),
     "sweep": ("tallymill.bench.sweep", "engine time an image, items/s and memory of a sweep"),
 }

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 Rule = Literal["strict", "last-integer"]
@@ -18,6 +19,7 @@ Status = Literal["valid", "missing", "malformed", "negative", "extreme"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 MAX_COUNT = 1_000_000
 MAX_DIGITS = 20
+_TOO_LONG = 10**MAX_DIGITS
 
 _THOUGHTS_END, _THOUGHTS = "</think>", "<think>"
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９＋－", "0123456789+-")
@@ -153,4 +155,10 @@ def _bounded(digits: str, max_count: int) -> Parsed:
 def _bounded_int(value: int, max_count: int) -> Parsed:
     if value < 0:
         return NEGATIVE
-    return EXTREME if value > max_count or value >= 10**MAX_DIGITS else Parsed("valid", value)
+    return EXTREME if value > max_count or value >= _TOO_LONG else _valid(value)
+
+
+@lru_cache(maxsize=1_024)
+def _valid(value: int) -> Parsed:
+    """One object a count, for there are many answers and few counts."""
+    return Parsed("valid", value)

@@ -84,8 +84,7 @@ def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str
     first: dict[str, int] = {}
     duplicates: list[str] = []
     faults = Faults(str(path))
-    for number, row in _lines(path, faults):
-        at = f"{path.name}, line {number}"
+    for at, number, row in _lines(path, faults):
         key = row.get("question_id")
         key = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
         if not isinstance(key, str):
@@ -214,16 +213,20 @@ def _told(
     )
 
 
-def _lines(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file. Lines end at line feeds alone, for answers may hold any other separator."""
+def _lines(path: Path, faults: Faults) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its place in words and its line.
+
+    Lines end at line feeds alone, for answers may hold any other separator.
+    """
     try:
         data = path.read_bytes()
     except OSError as exc:
         raise ManifestError(
             f"{path}: {exc.strerror or exc}", hint="--predictions names a RUN folder or a JSONL file"
         ) from None
+    name = path.name
     for number, line in enumerate(data.split(b"\n"), 1):
-        at = f"{path.name}, line {number}"
+        at = f"{name}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             row = _DECODER.decode(text) if text else None
@@ -233,6 +236,6 @@ def _lines(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
             faults.add(at, f"not JSON: {exc}", value=line[:120].decode("utf-8", "replace"))
         else:
             if isinstance(row, dict):
-                yield number, row
+                yield at, number, row
             elif text:
                 faults.add(at, "not an object", value=row)

@@ -164,7 +164,9 @@ def resampled_sums(sums: Floats, resamples: int) -> Floats:
     return found
 
 
-@lru_cache(maxsize=4)
+# All images, and those of each set of modes: as many numbers of images at most as are kept, for the next set of
+# predictions to use again.
+@lru_cache(maxsize=9)
 def weights_of(images: int, resamples: int) -> Floats:
     """How often each resample takes each image, float64 [B, I]: resample b draws by ``default_rng([0, b])``."""
     drawn = (np.random.default_rng([0, b]).integers(0, images, images) for b in range(resamples))

@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tallymill.engine.physcount.parse import MAX_COUNT, RULES, Rule
 from tallymill.engine.physcount.predictions import Predictions, read_predictions
 from tallymill.engine.physcount.results import Comparison, Scores
 from tallymill.errors import UsageError
-from tallymill.runners.files import appearing, encoded, write_json
+from tallymill.runners.files import appearing, encoded
 
 FILES = ("scores.json", "groups.csv", "answers.jsonl")
 Paths = str | Path | Iterable[str | Path]
@@ -106,7 +106,7 @@ def _edge(one: Predictions) -> str | None:
 def _write(out: Path, found: Sequence[Scores], sets: Sequence[Predictions]) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is not a folder")
-    write_json(out / FILES[0], {"tallymill": __version__, "scores": [asdict(one) for one in found]})
+    _write_text(out / FILES[0], _scores(found))
     _write_text(out / FILES[1], _groups(found))
     _write_text(out / FILES[2], "".join(json.dumps(row) + "\n" for one in sets for row in _answers(one)))
 
@@ -114,6 +114,17 @@ def _write(out: Path, found: Sequence[Scores], sets: Sequence[Predictions]) -> N
 def _write_text(path: Path, text: str) -> None:
     with appearing(path) as temporary:
         temporary.write_bytes(encoded(text))
+
+
+def _scores(found: Sequence[Scores]) -> str:
+    """A JSON document with a line a set of predictions."""
+    lines = ",\n".join(json.dumps(one, default=_fields) for one in found)
+    return f'{{"tallymill": {json.dumps(__version__)}, "scores": [\n{lines}\n]}}\n'
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """A dataclass for JSON, without the copies that ``asdict`` makes of all that is in it."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _groups(found: Sequence[Scores]) -> str:
