@@ -22,6 +22,13 @@ def estimate(value: float | None) -> r.Estimate:
     return r.Estimate(value) if value is None else r.Estimate(value, value - 0.02, value + 0.02)
 
 
+SIGNED: list[Any] = [
+    *map(estimate, (-3.5, -4.0, -0.2, -0.25)),
+    *(40, 5, 3),
+    *(estimate(k / 48) for k in (40, 5, 3)),
+]
+
+
 def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) -> r.Analysis:
     """Every table has rows; scores fall from range to range."""
     fall = dict(zip(("all", *COUNT_RANGES), (0.4, 0.6, 0.41, 0.26, 0.11), strict=True))
@@ -29,7 +36,8 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         r.Cell(
             s, c, n, n in STRESS_RANGES, 50, 48, 1, 1,
             estimate(fall[n]), estimate(fall[n] + 0.04), estimate(0.04),
-            {d: estimate(fall[n] - 0.1) for d in DETECTORS},
+            {d: estimate(fall[n] - 0.1) for d in DETECTORS}, dict.fromkeys(DETECTORS, 40),
+            {d: estimate(fall[n] + 0.01) for d in DETECTORS},
         )
         for s, c, n in product(systems, ("all", *COMPOSITIONS), ("all", *COUNT_RANGES))
     ]  # fmt: skip
@@ -58,11 +66,11 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
             for s, f in product(("all", *systems), ("count_range", "layout"))
         ],
         "families": [
-            r.Families(s, c, n, n in STRESS_RANGES, 48, 8, 30, 10)
+            r.Families(s, c, n, n in STRESS_RANGES, 48, 8, 30, 10, *(estimate(k / 48) for k in (8, 30, 10)))
             for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
         ],
         "signed_errors": [
-            r.SignedError(s, c, n, n in STRESS_RANGES, 48, -3.5, -4.0, -0.2, -0.25, 40, 5, 3)
+            r.SignedError(s, c, n, n in STRESS_RANGES, 48, *SIGNED)
             for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
         ],
         "curve": [

@@ -66,7 +66,7 @@ def analysis(systems, counts=(1, 20, 60)):
             for factor in ("count_range", "appearance: quality")
         ],
         families=[
-            Families(s, composition, name, name in STRESS_RANGES, 10, 5, 3, 2)
+            Families(s, composition, name, name in STRESS_RANGES, 10, 5, 3, 2, some(0.5), some(0.3), some(0.2))
             for s in systems
             for composition in COMPOSITIONS
             for name in COUNT_RANGES

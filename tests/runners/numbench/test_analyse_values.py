@@ -19,7 +19,7 @@ def test_three_cats_and_two_dogs(cell, item, made, tmp_path):
     (families,) = [f for f in analysis.families if (f.composition, f.count_range) == ("double", "all")]
     assert (families.none, families.cardinality, families.binding) == (0, 0, 1)
     (errors,) = [e for e in analysis.signed_errors if (e.composition, e.count_range) == ("all", "all")]
-    assert (errors.hard, errors.under, errors.exact, errors.over) == (0.0, 1, 0, 1)
+    assert (errors.hard.value, errors.under, errors.exact, errors.over) == (0.0, 1, 0, 1)
     empty = cell(analysis, "single", "1-25")
     assert (empty.items, empty.cw_nps.value, empty.cw_nps.low, empty.cw_nps.null_resamples) == (0, None, None, 20)
 
@@ -161,7 +161,7 @@ def test_range_by_target(cell, item, made, mixed, tmp_path):
     assert analysis.systems[0].scored == 3
     assert any("Each target has its own" in note for note in analysis.notes)
     errors = {(e.composition, e.count_range): e for e in analysis.signed_errors}
-    assert (errors["double", "1-25"].targets, errors["double", "76-100"].hard) == (3, -80.0)
+    assert (errors["double", "1-25"].targets, errors["double", "76-100"].hard.value) == (3, -80.0)
     alone = cell(analysis, "double", "1-25").single_cw["synthetic-a"]
     assert 0 <= alone.value <= 1
     # A core keeps its two targets together: in a resample both come as often.
