@@ -12,7 +12,7 @@ from tallymill.runners.record import fault_of
 from tallymill.runners.run_folder import differences, ensemble_of, plan_of, stamps_of
 
 GONE = object()
-WRONG = (GONE, None, "x", "", -1, 0, 10**30, 1.5, True, [], {}, [1], {"a": 1}, float("nan"), "\udcff")
+WRONG: list[object] = [GONE, None, "x", "", -1, 0, 10**30, 1.5, True, [], {}, [1], {"a": 1}, float("nan"), "\udcff"]
 
 
 @pytest.fixture(scope="module")
