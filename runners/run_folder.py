@@ -54,10 +54,7 @@ class RunFolder:
     def to_write(cls, out: str | Path) -> RunFolder:
         """The folder that ``--out`` names: a RUN, or empty, or not there yet. Anything else is a ``RunError``."""
         path = Path(out)
-        try:
-            str(path).encode()
-        except UnicodeEncodeError:
-            raise RunError(f"{str(path)!a}: the name of a RUN must be UTF-8") from None
+        _require_utf8(path)
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; --out names a folder")
         run = cls(path)
@@ -84,6 +81,7 @@ class RunFolder:
 
     def read(self) -> dict[str, Any]:
         """The record, or a ``RunError`` when this is not a RUN."""
+        _require_utf8(self.path)
         try:
             record = json.loads(self.record_path.read_text("utf-8"))
         except FileNotFoundError:
@@ -129,6 +127,14 @@ class RunFolder:
         if changed != before:
             write_json(self.record_path, changed)
         return changed
+
+
+def _require_utf8(path: Path) -> None:
+    """Arrow opens no file of another name, so that every part would seem to be missing."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise RunError(f"{str(path)!a}: the name of a RUN must be UTF-8", hint="give its folder another name") from None
 
 
 def make_record(
