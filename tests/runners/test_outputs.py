@@ -69,7 +69,7 @@ def test_a_report_without_proposals_and_of_foreign_compositions(run, tmp_path, e
 def test_seeds_and_resamples_that_are_huge(run):
     import pyarrow as pa
 
-    assert len(_hashes(pa.chunked_array([["a", "b"]]), 1 << 80 | 12345)) == 2
+    assert len(_hashes(pa.array(["a", "b"]), 1 << 80 | 12345)) == 2
     with pytest.raises(UsageError, match="1,000,000 or fewer"):
         tallymill.analyse(run, resamples=1_000_001)
 
@@ -77,9 +77,7 @@ def test_seeds_and_resamples_that_are_huge(run):
 def test_a_run_whose_name_is_no_utf8(run, tmp_path):
     (tmp_path / "R\udcff").symlink_to(run)
     for call in (tallymill.load, tallymill.analyse, tallymill.rescore):
-        with pytest.raises(
-            RunError, match=r"R\\udcff': the name of a RUN must be UTF-8\n  give its folder another name"
-        ):
+        with pytest.raises(RunError, match=r"the name of a RUN must be UTF-8\n  give its folder another"):
             call(tmp_path / "R\udcff")
 
 
