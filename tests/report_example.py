@@ -14,6 +14,7 @@ from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCal
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
 from tallymill.engine.report.gallery import GROUPS, Asked, Card, Gallery, Layer
 from tallymill.engine.report.page import Page, RunRecord
+from tallymill.engine.report.svg import Plot
 
 DETECTORS = ("owl-vit", "grounding-dino")
 
@@ -158,6 +159,6 @@ def make_page(**changes: Any) -> Page:
         "analysis": make_analysis(),
         "runs": (RunRecord("RUN", record, (("manifest, SHA-256", "ab" * 32),)),),
         "gallery": Gallery(cards, DETECTORS, 8, 8),
-        "figures": {"curve": '<svg role="img" viewBox="0 0 10 10"><title>Curve</title></svg>'},
+        "figures": {"curve": Plot('<svg role="img" viewBox="0 0 10 10"><title>Curve</title></svg>')},
     }
     return Page(**{**values, **changes})

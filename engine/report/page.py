@@ -18,8 +18,11 @@ from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis,
 from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
+from tallymill.engine.report.figures import MOST_SYSTEMS
 from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.gallery_view import colour, dash, filters, shown_cards
+from tallymill.engine.report.plots import MOST_BANDS
+from tallymill.engine.report.svg import Plot
 from tallymill.engine.report.tables import shown_sensitivity
 from tallymill.errors import MissingExtraError
 
@@ -52,14 +55,14 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What goes into a report. ``figures`` are SVG elements by a name of ``FIGURES``; an absent one leaves no gap."""
+    """What goes into a report. ``figures`` have names of ``FIGURES``; an absent one leaves no gap."""
 
     title: str
     version: str
     analysis: Analysis
     runs: Sequence[RunRecord]
     gallery: Gallery = field(default_factory=Gallery)
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Plot] = field(default_factory=dict)
     calibration: CalibrationResult | None = None
 
 
@@ -93,7 +96,7 @@ def render(page: Page) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     html: str = environment.get_template("report.html").render(
         page=page,
-        figures={name: page.figures.get(name, "") for name in FIGURES},
+        figures={name: page.figures.get(name) for name in FIGURES},
         title=page.title,
         analysis=page.analysis,
         totals=_totals(page.analysis),
@@ -105,6 +108,9 @@ def render(page: Page) -> str:
         singles=_singles(page.analysis),
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
+        curve_intervals=any(point.cw_nps.low is not None for point in page.analysis.curve),
+        many_systems=len(page.analysis.systems) > MOST_BANDS,
+        most_systems=MOST_SYSTEMS,
         contents=CONTENTS,
         limit=MOST_ROWS,
         gallery=page.gallery,
