@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+from unicodedata import east_asian_width
 
 from tallymill.errors import MissingExtraError
 
@@ -54,6 +55,7 @@ STYLE: Any = {
     "legend.columnspacing": 1.4,
     "legend.handletextpad": 0.5,
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.wspace": 0.04,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "svg.fonttype": "none",
@@ -104,7 +106,6 @@ def panels(
 
     figure = Figure(figsize=((BROAD if broad else WIDTH) / 72, (sum(heights) + extra) / 72))
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(wspace=0.04)
     ratios = {"height_ratios": list(heights)}
     return figure, figure.subplots(len(heights), columns, squeeze=False, gridspec_kw=ratios, **options)
 
@@ -163,12 +164,19 @@ def legend_height(texts: Sequence[str], *, broad: bool = False) -> float:
 
 
 def _legend_columns(texts: Sequence[str], width: float) -> int:
-    """As many as fit, by the longest text of each; letters of the page's font may be wider than matplotlib's."""
+    """As many as fit, by the longest text of each."""
 
     def room(columns: int) -> float:
-        return sum(42 + 6.2 * max(map(len, texts[column::columns])) for column in range(columns))
+        return sum(40 + max(map(_length, texts[column::columns])) for column in range(columns))
 
     return max((columns for columns in range(2, len(texts) + 1) if room(columns) <= width), default=1)
+
+
+def _length(text: str) -> float:
+    """About the points that a text takes, in whatever font the page has."""
+    return sum(
+        10.4 if letter in "MW@%" or east_asian_width(letter) in "WF" else 6.2 + letter.isupper() for letter in text
+    )
 
 
 def key(**look: Any) -> Any:

@@ -100,7 +100,7 @@ def _of_first(analysis: Analysis, number: int) -> Analysis:
         return analysis
     kept = {row.system for row in analysis.systems[:number]} | {ALL}
     tables = ("systems", "overall", "cells", "contrasts", "sensitivity", "families", "curve", "visible", "collision")
-    rows = {name: [row for row in getattr(analysis, name) if row.system in kept] for name in tables}
+    rows: dict[str, Any] = {name: [row for row in getattr(analysis, name) if row.system in kept] for name in tables}
     return replace(analysis, **rows)
 
 

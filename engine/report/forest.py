@@ -46,9 +46,9 @@ def _contrast_figure(analysis: Analysis, factor: str) -> Any | None:
     for row in rows:
         _contrast(ax, row, levels.index(row.level), systems, look[row.system])
     ax.axvline(0, color=INK, linewidth=0.9)
-    _rows(ax, [level.replace("_", " ") for level in levels], len(levels))
+    _rows(ax, [level.replace("_", " ") for level in shortened(levels, 24)], len(levels))
     ax.locator_params(axis="x", nbins=5)
-    ax.set_xlabel(f"cw-NPS minus that of {rows[0].reference}, same core")
+    ax.set_xlabel(f"cw-NPS minus that of {shortened([rows[0].reference], 24)[0]}, same core")
     if len(systems) > 1:
         legend(figure, [(look[name].name, _dot(look[name])) for name in systems])
     return figure

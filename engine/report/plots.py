@@ -42,7 +42,8 @@ MOST_COLUMNS = 3
 def curve_figure(analysis: Analysis, *, broad: bool = False) -> Any | None:
     """Score against requested count with the intervals as bands; a panel a composition, a colour a system.
 
-    Counts above 50 are shaded as stress test. Of a single system b-NPS is drawn too, of many no bands. ``broad`` has panels abreast.
+    Counts above 50 are shaded as stress test. Of a single system b-NPS is drawn too, of many no bands. ``broad`` has
+    panels abreast.
     """
     points = [point for point in analysis.curve if point.cw_nps.value is not None]
     if not points:
@@ -58,7 +59,8 @@ def curve_figure(analysis: Analysis, *, broad: bool = False) -> Any | None:
     for ax, composition, title in zip(axes.flat, compositions, _titled(compositions), strict=False):
         for system, score, style in lines:
             own = [point for point in points if (point.system, point.composition) == (system, composition)]
-            _curve(ax, sorted(own, key=lambda point: point.count), score, style, bands=len(lines) <= MOST_BANDS)
+            if own:  # a line of no points lies at the figure's corner, and would push all panels together
+                _curve(ax, sorted(own, key=lambda point: point.count), score, style, bands=len(lines) <= MOST_BANDS)
         ax.set(title=title, ylim=(0, 1), xlim=(0, max(last + 1, 5)))
         shade_stress(ax, last)
     for ax in axes[:, 0]:
@@ -87,7 +89,7 @@ def _lines(
 
 def _titled(compositions: Sequence[str]) -> list[str]:
     """Titles of panels: NumBench's own compositions have a noun, others (of a manifest) are called what they are."""
-    names = shortened(compositions, 40)
+    names = shortened(compositions, 20)
     return [f"{name} category" if name in COMPOSITIONS else name for name in names]
 
 
