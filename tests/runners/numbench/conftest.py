@@ -24,10 +24,8 @@ def make_run(folder: Path, rows: list[dict[str, Any]], name: str = "RUN", ensemb
     """A RUN of these rows."""
     manifest = folder / f"{name}.jsonl"
     manifest.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "counted"}) + "\n" for row in rows))
-    counted = any("counted" in row for row in rows)
-    options = {"shard_items": len(rows)} if counted else {}  # they are rewritten as one shard
-    tallymill.sweep(manifest, folder / name, ensemble=ensemble, workers=0, **options)
-    if counted:
+    tallymill.sweep(manifest, folder / name, ensemble=ensemble, workers=0)
+    if any("counted" in row for row in rows):
         rewrite(folder / name, [row["counted"] for row in rows])
     return folder / name
 
