@@ -98,7 +98,10 @@ def sensitivity_figure(analysis: Analysis) -> Any | None:
 
 @drawn
 def detector_figure(analysis: Analysis) -> Any | None:
-    """cw-NPS of the ensemble and of each detector alone, over all images of a system (that it covers)."""
+    """cw-NPS of the ensemble and of each detector alone, over all images of a system (that it covers).
+
+    Beside a detector that covers fewer images the ensemble's over these, as a hollow mark.
+    """
     found: dict[str, Cell] = {}
     for cell in (*analysis.overall, *analysis.cells):
         if (cell.composition, cell.count_range) == (ALL, ALL) and cell.cw_nps.value is not None:
@@ -118,6 +121,9 @@ def detector_figure(analysis: Analysis) -> Any | None:
         for place, (name, style) in enumerate(look.items(), 1):
             if name in cell.single_cw:
                 at_detector = at + step * (place - len(detectors) / 2)
+                same = cell.ensemble_same.get(name, Estimate(None)).value
+                if same is not None and cell.single_scored[name] != cell.scored:
+                    ax.plot(same, at_detector, color=INK, marker="D", markersize=4, fillstyle="none", clip_on=False)
                 _interval(ax, cell.single_cw[name], at_detector, style.color, style.marker)
     _rows(ax, shortened([*found], 24), len(found))
     ax.set(xlabel="cw-NPS over all scored images", xlim=(0, 1))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Loss, SystemRow
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Difference, Loss, SystemRow
 from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
@@ -106,9 +106,14 @@ def render(page: Page) -> str:
         empty_ranges=_empty_ranges(page.analysis),
         sensitivity=shown_sensitivity(page.analysis),
         singles=_singles(page.analysis),
+        differences_whole=[row for row in page.analysis.differences if _whole(row)],
+        differences_parts=[
+            row for row in page.analysis.differences if not _whole(row) and row.cw_nps.value is not None
+        ],
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
         curve_intervals=any(point.cw_nps.low is not None for point in page.analysis.curve),
+        same_images=any(n != c.scored for c in page.analysis.overall for n in c.single_scored.values()),
         many_systems=len(page.analysis.systems) > MOST_BANDS,
         most_systems=MOST_SYSTEMS,
         contents=CONTENTS,
@@ -186,6 +191,10 @@ def _cell(cells: Mapping[tuple[str, str, str], Cell], system: str, composition: 
     return cells.get((system, composition, count_range))
 
 
+def _whole(row: Cell | Difference) -> bool:
+    return (row.composition, row.count_range) == (ALL, ALL)
+
+
 def _composition(name: str) -> str:
     words = {"single": "One category", "double": "Two categories", "multiple": "Three categories or more"}
     return words.get(name, text.shown(name, 60))
@@ -212,7 +221,7 @@ class _Tile:
 
 
 def _tiles(analysis: Analysis) -> list[_Tile]:
-    whole = {c.system: c for c in analysis.overall if c.composition == ALL and c.count_range == ALL}
+    whole = {c.system: c for c in analysis.overall if _whole(c)}
     return [_Tile(row, whole.get(row.system)) for row in analysis.systems]
 
 
@@ -258,6 +267,7 @@ def _made_environment(jinja2: Any) -> Any:
         amount=text.amount,
         signed=text.signed,
         percent=text.percent,
+        share=text.share,
     )
     return environment
 

@@ -9,6 +9,7 @@ from typing import Any
 from tallymill.engine.numbench.analysis.results import ALL, Analysis, CurvePoint, Estimate, Families
 from tallymill.engine.numbench.factors import COMPOSITIONS, ordered
 from tallymill.engine.report.canvas import (
+    INK,
     MARKERS,
     ROW,
     SERIES,
@@ -155,6 +156,16 @@ def _families(ax: Any, rows: Iterable[Families], lines: dict[Any, int]) -> None:
             share = getattr(row, name) / row.scored
             ax.barh(lines[row.system, row.count_range, row.stress_test], share, 0.78, left, color=color)
             left += share
+        at = lines[row.system, row.count_range, row.stress_test]
+        _share_interval(ax, row.none_share, at, from_right=False)
+        _share_interval(ax, row.binding_share, at, from_right=True)
+
+
+def _share_interval(ax: Any, share: Estimate, at: int, *, from_right: bool) -> None:
+    """An interval about the border of a bar's first part, or of its last."""
+    if share.low is not None and share.high is not None:
+        ends = (1 - share.high, 1 - share.low) if from_right else (share.low, share.high)
+        ax.hlines([at], *ends, color=INK, linewidth=1.2)
 
 
 def _curve(ax: Any, points: Sequence[CurvePoint], score: str, style: Look, *, bands: bool) -> None:

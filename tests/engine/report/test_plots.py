@@ -197,6 +197,24 @@ def test_several_panels_are_drawn_for_the_page_s_width_too():
     assert float(sides[0][3]) > 1.5 * float(sides[1][3])
 
 
+def test_shares_have_intervals_from_either_end_of_their_bar():
+    from matplotlib.collections import LineCollection
+
+    figure = plots.families_figure(analysis(["one"]))
+    lines = [found for found in figure.axes[0].collections if isinstance(found, LineCollection)]
+    ends = {tuple(round(float(x), 3) for x, _ in segment) for line in lines for segment in line.get_segments()}
+    assert ends == {(0.45, 0.55), (0.75, 0.85)}  # no error: 0.5; binding: 0.2 from the right
+
+
+@pytest.mark.parametrize(("images", "hollow"), [(9, 0), (7, 1)])
+def test_the_ensemble_is_shown_over_a_detector_s_images_where_these_are_fewer(images, hollow):
+    found = analysis(["one"])
+    cell = dataclasses.replace(found.overall[0], single_scored={"a": images}, ensemble_same={"a": some(0.45)})
+    figure = forest.detector_figure(dataclasses.replace(found, overall=[cell]))
+    marks = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
+    assert [line.get_xdata() for line in marks] == [[0.45]] * hollow
+
+
 def test_a_legend_is_read_row_by_row():
     names = [f"{letter} {'long' * 5}" for letter in "abc"]
     with canvas.drawing():
