@@ -246,6 +246,15 @@ def test_paper_has_everything_open_and_no_controls(opened, report):
     assert len(pdf) > 20_000
 
 
+def test_a_page_without_images_has_no_fault(opened, report_example, tmp_path):
+    gallery = report_example.Gallery((), report_example.DETECTORS)
+    (tmp_path / "r.html").write_text(render(report_example.make_page(gallery=gallery)), "utf-8")
+    tab = opened(tmp_path / "r.html", viewport=DESK).tab
+    assert "No images were asked for." in tab.inner_text("#gallery")
+    tab.click(".theme")
+    assert tab.inner_text(".theme") == "Light"
+
+
 def test_without_scripts_everything_can_be_read(opened, report):
     tab = opened(report, viewport=DESK, java_script_enabled=False).tab
     assert tab.is_visible(".card")
