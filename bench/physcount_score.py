@@ -35,8 +35,9 @@ made = [make(found) for make in (tables.leaderboard, tables.headline_table, tabl
                                  tables.counts_table, tables.statuses_table)]
 seconds, busy = time.perf_counter() - start, time.process_time()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps({"seconds": seconds, "cpu_seconds": busy, "peak_bytes": peak, "rows": sum(len(table.rows) for table in made),
-                  "questions": found[0].headline.questions, "first": found[0].headline.score.value}))
+row = {"seconds": seconds, "cpu_seconds": busy, "peak_bytes": peak, "rows": sum(len(table.rows) for table in made),
+       "questions": found[0].headline.questions, "first": found[0].headline.score.value}
+print(json.dumps(row))
 """
 
 
@@ -65,7 +66,7 @@ def table(result: dict[str, Any]) -> str:
     ]
     for name, row in result["scorings"].items():
         lines.append(
-            f"{name:28} {row['seconds']:6.2f} s, {row['cpu_seconds']:5.2f} s of a processor  {row['peak_bytes'] / 1e6:6.0f} MB"
+            f"{name:28} {row['seconds']:6.2f} s, {row['cpu_seconds']:5.2f} s of CPU  {row['peak_bytes'] / 1e6:6.0f} MB"
         )
     return "\n".join(lines)
 

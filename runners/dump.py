@@ -111,7 +111,8 @@ def _flat(batch: ItemBatch, detector: str, found: Proposals, tau: float, schedul
 
 def _write_parquet(path: Path, rows: Iterator[pa.Table]) -> int:
     total = 0
-    with pq.ParquetWriter(str(path), SCHEMA, compression="zstd") as writer:
+    # Opened here: Arrow opens no file of a name that is not UTF-8.
+    with path.open("wb") as file, pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for table in rows:
             writer.write_table(table)
             total += table.num_rows

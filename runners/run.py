@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,13 @@ class Run:
         if read_counts(self.path / "scores" / shard.part, self._stamps.scores, shard) is None:
             return None
         raise RunError(f"{path} is missing or damaged, though it was scored", hint=self._mend())
+
+    def undone(self, detectors: Sequence[str] = ()) -> int:
+        """How many shards lack the proposals of one of the ``detectors`` (of all, if none is named)."""
+        names = detectors or self.detectors
+        parts = ((name, shard, self.proposals_folder / name / shard.part) for shard in self.shards for name in names)
+        stamps = self._stamps.detectors
+        return len({shard for name, shard, path in parts if read_counts(path, stamps[name], shard) is None})
 
     def lacking(self, detector: str, shard: Shard) -> RunError:
         """The error for a shard without whole proposals of a detector."""

@@ -16,6 +16,8 @@ from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError
 from tallymill.runners.files import create_json, write_json
+from tallymill.runners.files import versions as wrote
+from tallymill.runners.record import fault_of
 from tallymill.runners.sink import Stamps
 
 # A difference in any of these makes different numbers; the rest of run.json is for the record.
@@ -38,6 +40,7 @@ _MEANS = {
     "source_created": " (the RUN that is scored again was made anew)",
     "user_score.sha256": " (what the score's file holds)",
 }
+_MEND = "put back the run.json that the sweep wrote, or sweep again into another folder"
 _PACKAGES = ("tallymill", "numpy", "pyarrow", "onnxruntime", "opencv-python-headless", "pillow", "simplejpeg")
 
 
@@ -51,10 +54,7 @@ class RunFolder:
     def to_write(cls, out: str | Path) -> RunFolder:
         """The folder that ``--out`` names: a RUN, or empty, or not there yet. Anything else is a ``RunError``."""
         path = Path(out)
-        try:
-            str(path).encode()
-        except UnicodeEncodeError:
-            raise RunError(f"{str(path)!a}: the name of a RUN must be UTF-8") from None
+        _require_utf8(path)
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; --out names a folder")
         run = cls(path)
@@ -81,15 +81,23 @@ class RunFolder:
 
     def read(self) -> dict[str, Any]:
         """The record, or a ``RunError`` when this is not a RUN."""
+        _require_utf8(self.path)
         try:
             record = json.loads(self.record_path.read_text("utf-8"))
         except FileNotFoundError:
             raise RunError(f"{self.path} is not a RUN: it has no run.json") from None
-        except (OSError, ValueError) as exc:
-            raise RunError(f"{self.record_path}: cannot be read: {exc}") from None
-        if not isinstance(record, dict) or not {"manifest", "ensemble", "settings", "shard_items"} <= record.keys():
-            raise RunError(f"{self.record_path} was not written by tallymill")
-        return record
+        except OSError as exc:
+            raise RunError(f"{self.record_path}: cannot be read: {exc.strerror}") from None
+        except (ValueError, RecursionError) as exc:
+            raise RunError(f"{self.record_path}: cannot be read: {exc}", hint=_MEND) from None
+        fault = fault_of(record)
+        if fault is not None:
+            writer = record.get("versions") if isinstance(record, dict) else None
+            told = writer.get("tallymill") if isinstance(writer, dict) else None
+            other = wrote(told if isinstance(told, str) else None)
+            raise RunError(f"{self.record_path} is no record of this tallymill: {fault}{other}", hint=_MEND)
+        found: dict[str, Any] = record
+        return found
 
     def parts(self, folder: str) -> list[Path]:
         """The part files of ``scores`` or ``proposals/DETECTOR`` that are there, in order."""
@@ -119,6 +127,14 @@ class RunFolder:
         if changed != before:
             write_json(self.record_path, changed)
         return changed
+
+
+def _require_utf8(path: Path) -> None:
+    """Arrow opens no file of another name, so that every part would seem to be missing."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise RunError(f"{str(path)!a}: the name of a RUN must be UTF-8", hint="give its folder another name") from None
 
 
 def make_record(

@@ -14,12 +14,20 @@ from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCal
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
 from tallymill.engine.report.gallery import GROUPS, Asked, Card, Gallery, Layer
 from tallymill.engine.report.page import Page, RunRecord
+from tallymill.engine.report.svg import Plot
 
 DETECTORS = ("owl-vit", "grounding-dino")
 
 
 def estimate(value: float | None) -> r.Estimate:
     return r.Estimate(value) if value is None else r.Estimate(value, value - 0.02, value + 0.02)
+
+
+SIGNED: list[Any] = [
+    *map(estimate, (-3.5, -4.0, -0.2, -0.25)),
+    *(40, 5, 3),
+    *(estimate(k / 48) for k in (40, 5, 3)),
+]
 
 
 def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) -> r.Analysis:
@@ -29,7 +37,8 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         r.Cell(
             s, c, n, n in STRESS_RANGES, 50, 48, 1, 1,
             estimate(fall[n]), estimate(fall[n] + 0.04), estimate(0.04),
-            {d: estimate(fall[n] - 0.1) for d in DETECTORS},
+            {d: estimate(fall[n] - 0.1) for d in DETECTORS}, dict.fromkeys(DETECTORS, 40),
+            {d: estimate(fall[n] + 0.01) for d in DETECTORS},
         )
         for s, c, n in product(systems, ("all", *COMPOSITIONS), ("all", *COUNT_RANGES))
     ]  # fmt: skip
@@ -58,11 +67,11 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
             for s, f in product(("all", *systems), ("count_range", "layout"))
         ],
         "families": [
-            r.Families(s, c, n, n in STRESS_RANGES, 48, 8, 30, 10)
+            r.Families(s, c, n, n in STRESS_RANGES, 48, 8, 30, 10, *(estimate(k / 48) for k in (8, 30, 10)))
             for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
         ],
         "signed_errors": [
-            r.SignedError(s, c, n, n in STRESS_RANGES, 48, -3.5, -4.0, -0.2, -0.25, 40, 5, 3)
+            r.SignedError(s, c, n, n in STRESS_RANGES, 48, *SIGNED)
             for s, c, n in product(systems, COMPOSITIONS, COUNT_RANGES)
         ],
         "curve": [
@@ -150,6 +159,6 @@ def make_page(**changes: Any) -> Page:
         "analysis": make_analysis(),
         "runs": (RunRecord("RUN", record, (("manifest, SHA-256", "ab" * 32),)),),
         "gallery": Gallery(cards, DETECTORS, 8, 8),
-        "figures": {"curve": '<svg role="img" viewBox="0 0 10 10"><title>Curve</title></svg>'},
+        "figures": {"curve": Plot('<svg role="img" viewBox="0 0 10 10"><title>Curve</title></svg>')},
     }
     return Page(**{**values, **changes})

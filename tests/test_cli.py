@@ -1,6 +1,7 @@
 """The command line: what it prints, and the code it ends with."""
 
 import json
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 import tallymill
+from tallymill import __main__ as program
 from tallymill import cli
 
 
@@ -271,6 +273,16 @@ def test_rescore_and_dump(call, good, tmp_path):
     assert f"proposals written to {tmp_path / 'd.parquet'}" in out
 
 
+def test_a_dump_of_a_part_says_so(call, good, tmp_path):
+    run = tmp_path / "RUN"
+    call("sweep", good, "--out", run, "--part", "2/2", *ONE)
+    code, out, _ = call("dump", run, "--out", tmp_path / "d.parquet")
+    assert code == 3
+    assert "1 of 2 shards not done yet: the file lacks their images" in out
+    code, out, _ = call("dump", run, "--out", tmp_path / "d.parquet", "--json")
+    assert (code, json.loads(out)["shards"], json.loads(out)["shards_undone"]) == (3, 2, 1)
+
+
 def test_models_list(call, tmp_path, monkeypatch):
     monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path))
     code, out, _ = call("models", "list", "--json")
@@ -320,15 +332,27 @@ def test_an_interrupt_ends_with_1_and_a_message(told, line, call, good, tmp_path
     ("arguments", "code"), [(["--version"], 0), (["nothing"], 2), (["dump", "nothing", "--out", "x"], 1)]
 )
 def test_the_program_ends_with_the_code(arguments, code):
-    program = "from tallymill.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "tallymill", *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_it_while_it_is_loaded_gets_a_word(stop):
+    code = (
+        "import builtins, os\nfrom tallymill.__main__ import main\nreal = builtins.__import__\n"
+        "def slow(name, *a, **k):\n"
+        f"    if name == 'tallymill' and a[2:] and a[2] == ('cli',): os.kill(os.getpid(), {int(stop)})\n"
+        "    return real(name, *a, **k)\n"
+        "builtins.__import__ = slow\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")
+
+
 def test_the_program_is_installed_under_its_name():
     [entry] = entry_points(group="console_scripts", name="tallymill")
-    assert entry.load() is cli.main
+    assert entry.load() is program.main
 
 
 def test_the_package_gives_what_it_names():

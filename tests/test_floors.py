@@ -59,7 +59,9 @@ def files_of(part: str) -> list[Path]:
         return sorted((PACKAGE / part).glob("*.py"))
     if part == "":
         return [PACKAGE / "__init__.py", PACKAGE / "physcount.py"]
-    return [PACKAGE / {"errors": "errors.py", "cli": "cli.py"}[part]]
+    if part == "cli":
+        return [PACKAGE / "cli.py", PACKAGE / "__main__.py"]
+    return [PACKAGE / f"{part}.py"]
 
 
 def upward(part: str, source: str, where: str) -> list[str]:
@@ -102,7 +104,7 @@ def test_the_same_and_lower_floors_are_free() -> None:
 
 
 def test_every_module_stands_on_a_floor() -> None:
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "errors", "cli", "physcount"}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "errors", "cli", "physcount"}
     assert {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"} == {*FOLDERS, "commands"}
 
 

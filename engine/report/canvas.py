@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+from unicodedata import east_asian_width
 
 from tallymill.errors import MissingExtraError
 
@@ -20,8 +21,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 DASHES = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 # In SVG these become the page's own colours (see svg.py), so nothing else may be drawn in them.
 INK, GRID = "#1b1c1d", "#d3d4d5"
-# Points (1/72 inch). A figure is as wide as a phone, so that its letters are of the page's size there.
-WIDTH, LETTERS, ROW = 372.0, 9.5, 13.0
+# Points (1/72 inch). A figure is as wide as a phone, or BROAD: as the page on a desk. With svg.LARGEST its letters are
+# 9 to 13 pixels high on either, beside one another alike.
+WIDTH, BROAD, LETTERS, ROW = 360.0, 788.0, 10.0, 14.0
 # Counts from here on lie in a range of factors.STRESS_RANGES.
 STRESS_FROM = 50.5
 STYLE: Any = {
@@ -53,6 +55,7 @@ STYLE: Any = {
     "legend.columnspacing": 1.4,
     "legend.handletextpad": 0.5,
     "figure.constrained_layout.use": True,
+    "figure.constrained_layout.wspace": 0.04,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "svg.fonttype": "none",
@@ -91,12 +94,17 @@ def drawn(make: Callable[P, R]) -> Callable[P, R]:
     return styled
 
 
-def panels(heights: Sequence[float], columns: int = 1, *, extra: float = 0.0, **options: Any) -> tuple[Any, Any]:
-    """A figure of ``WIDTH`` with rows of panels, ``heights`` in points; -> (figure, axes [rows, columns])."""
+def panels(
+    heights: Sequence[float], columns: int = 1, *, extra: float = 0.0, broad: bool = False, **options: Any
+) -> tuple[Any, Any]:
+    """A figure of ``WIDTH`` or ``BROAD`` with rows of panels, ``heights`` in points; -> (figure, axes [rows, columns]).
+
+    ``extra`` is the height of what stands above and below: legend, titles, labels.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH / 72, (sum(heights) + extra) / 72))
+    figure = Figure(figsize=((BROAD if broad else WIDTH) / 72, (sum(heights) + extra) / 72))
     FigureCanvasAgg(figure)
     ratios = {"height_ratios": list(heights)}
     return figure, figure.subplots(len(heights), columns, squeeze=False, gridspec_kw=ratios, **options)
@@ -139,9 +147,9 @@ def shortened(names: Sequence[str], length: int) -> list[str]:
 
 
 def legend(figure: Any, entries: Sequence[tuple[str, Any]]) -> None:
-    """A legend above all panels, in as many columns as fit. Entries are (text, artist)."""
-    longest = max(len(text) for text, _ in entries)
-    columns = max(1, min(len(entries), int(WIDTH // (36 + 5.6 * longest))))
+    """A legend above all panels, row by row in as many columns as fit. Entries are (text, artist)."""
+    columns = _legend_columns([text for text, _ in entries], 72 * figure.get_figwidth())
+    entries = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills columns
     box = figure.legend(
         [artist for _, artist in entries], ["x"] * len(entries), loc="outside upper left", ncols=columns
     )
@@ -150,11 +158,25 @@ def legend(figure: Any, entries: Sequence[tuple[str, Any]]) -> None:
         place.set_text(text)
 
 
-def legend_height(texts: Sequence[str]) -> float:
+def legend_height(texts: Sequence[str], *, broad: bool = False) -> float:
     """The points that :func:`legend` needs."""
-    longest = max(map(len, texts), default=0)
-    columns = max(1, min(len(texts), int(WIDTH // (36 + 5.6 * longest))))
-    return 14.0 * -(-len(texts) // columns) + 10
+    return 15.0 * -(-len(texts) // _legend_columns(texts, BROAD if broad else WIDTH)) + 10
+
+
+def _legend_columns(texts: Sequence[str], width: float) -> int:
+    """As many as fit, by the longest text of each."""
+
+    def room(columns: int) -> float:
+        return sum(40 + max(map(_length, texts[column::columns])) for column in range(columns))
+
+    return max((columns for columns in range(2, len(texts) + 1) if room(columns) <= width), default=1)
+
+
+def _length(text: str) -> float:
+    """About the points that a text takes, in whatever font the page has."""
+    return sum(
+        10.4 if letter in "MW@%" or east_asian_width(letter) in "WF" else 6.2 + letter.isupper() for letter in text
+    )
 
 
 def key(**look: Any) -> Any:
@@ -164,13 +186,31 @@ def key(**look: Any) -> Any:
     return Line2D([], [], **look)
 
 
+def hide_after(axes: Any, number: int, label: str = "") -> None:
+    """Of axes [rows, columns] only the first ``number`` are used; the last of each column has ticks and label of x."""
+    columns = axes.shape[1]
+    for place, ax in enumerate(axes.flat):
+        if place >= number:
+            ax.set_visible(False)
+        elif place + columns >= number:
+            ax.tick_params(labelbottom=True)
+            ax.set_xlabel(label)
+
+
+def ends_inside(ax: Any) -> None:
+    """The first and last label of the x-axis stay within its length, so that panels abreast do not run together."""
+    labels = ax.get_xticklabels()
+    labels[0].set_horizontalalignment("left")
+    labels[-1].set_horizontalalignment("right")
+
+
 def shade_stress(ax: Any, last: float, *, below: bool = False) -> None:
     """Mark counts above 50, where scores are a stress test and not a validated measure."""
     if last > STRESS_FROM:
         ax.axvspan(STRESS_FROM, ax.get_xlim()[1], color=GRID, alpha=0.35, linewidth=0, zorder=0)
         middle, above = (STRESS_FROM + ax.get_xlim()[1]) / 2, ax.get_xaxis_transform()
         height, side = (0.03, "bottom") if below else (0.97, "top")
-        ax.text(middle, height, "stress test", ha="center", va=side, fontsize="small", transform=above)
+        ax.text(middle, height, "stress test", ha="center", va=side, transform=above)
 
 
 def save_figure(figure: Any, path: Path, form: str | None = None) -> None:

@@ -16,6 +16,7 @@ from tallymill.engine.report.canvas import (
     INK,
     Look,
     drawn,
+    hide_after,
     key,
     legend,
     legend_height,
@@ -32,7 +33,7 @@ LIMIT: dict[str, Any] = {"color": INK, "linestyle": (0, (5, 3)), "linewidth": 1.
 
 
 @drawn
-def collision_figure(analysis: Analysis) -> Any | None:
+def collision_figure(analysis: Analysis, *, broad: bool = False) -> Any | None:
     """Visible against requested objects of single-category images by layout, with the fits; a panel a system.
 
     The limits: y = n, where no two objects collide, and uniform placement into as many regions as free-form's A, which
@@ -52,10 +53,10 @@ def collision_figure(analysis: Analysis) -> Any | None:
     entries.append(("y = n", key(**LIMIT)))
     if any(layout == FREE and fit.capacity is not None for (_, layout), fit in fits.items()):
         entries.append(("λ between 0 and 1", key(color=look[FREE].color, alpha=REACH, linewidth=7)))
-    columns = 1 if len(systems) < 3 else 2
-    heights = [190.0 if columns == 1 else 130.0] * -(-len(systems) // columns)
-    extra = legend_height([text for text, _ in entries]) + 26
-    figure, axes = panels(heights, columns, extra=extra, sharex=True, sharey=True)
+    columns = min(len(systems), 3) if broad else 1 if len(systems) < 3 else 2
+    heights = [190.0 if broad or columns == 1 else 130.0] * -(-len(systems) // columns)
+    extra = legend_height([text for text, _ in entries], broad=broad) + 30 + 16 * len(heights) * (len(systems) > 1)
+    figure, axes = panels(heights, columns, extra=extra, broad=broad, sharex=True, sharey=True)
     last = max(point.count for point in points)
     top = 1.12 * max(max(point.hard for point in points), 2.0)
     for ax, system, name in zip(axes.flat, systems, shortened(systems, 24), strict=False):
@@ -63,13 +64,11 @@ def collision_figure(analysis: Analysis) -> Any | None:
         _limits(ax, fits.get((system, FREE)), last, look[FREE].color)
         for layout in present:
             own = [point for point in points if (point.system, point.layout) == (system, layout)]
-            _layout(ax, own, fits.get((system, layout)), look[layout], last, columns > 1)
+            _layout(ax, own, fits.get((system, layout)), look[layout], last, len(systems) > 2)
         shade_stress(ax, last, below=True)
         if len(systems) > 1:
             ax.set_title(name)
-    for place in range(len(systems), axes.size):
-        axes.flat[place].set_visible(False)
-        axes.flat[place - columns].tick_params(labelbottom=True)
+    hide_after(axes, len(systems))
     figure.supxlabel("requested objects", fontsize="medium")
     figure.supylabel("visible objects (hard count)", fontsize="medium")
     legend(figure, entries)

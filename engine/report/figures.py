@@ -1,16 +1,18 @@
-"""All figures of an analysis as SVG elements for the page, each with a title and a description in words."""
+"""All figures of an analysis as SVG for the page, each with a title and a description in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import Analysis
+from tallymill.engine.numbench.analysis.results import ALL, Analysis
 from tallymill.engine.numbench.calibration import CalibrationResult
-from tallymill.engine.report import plots
+from tallymill.engine.report import forest, plots
 from tallymill.engine.report.collision import collision_figure
 from tallymill.engine.report.reliability import reliability_figure
-from tallymill.engine.report.svg import svg_of
+from tallymill.engine.report.svg import Plot, svg_of
 
 Make = Callable[[Analysis], Any]
 
@@ -22,22 +24,22 @@ _FIGURES: dict[str, tuple[Make, str, str]] = {
         "Mean scores by requested count, a panel a composition. The numbers are in the table below the figure.",
     ),
     "layout": (
-        plots.layout_figure,
+        forest.layout_figure,
         "Guided layouts against free-form",
         "Differences of cw-NPS with intervals. The numbers are in the table of paired contrasts.",
     ),
     "appearance": (
-        plots.appearance_figure,
+        forest.appearance_figure,
         "Modified against clean prompts",
         "Differences of cw-NPS with intervals. The numbers are in the table of paired contrasts.",
     ),
     "sensitivity": (
-        plots.sensitivity_figure,
+        forest.sensitivity_figure,
         "Sensitivity to each factor",
         "Relative and absolute differences of best and worst level. The numbers are in the table below the figure.",
     ),
     "detectors": (
-        plots.detector_figure,
+        forest.detector_figure,
         "The ensemble and its detectors alone",
         "cw-NPS of the ensemble and of each detector. The numbers are in the table below the figure.",
     ),
@@ -55,20 +57,56 @@ _FIGURES: dict[str, tuple[Make, str, str]] = {
 }
 
 
-def figures_of(analysis: Analysis) -> dict[str, str]:
-    """SVG elements by name, of all figures that have anything to show. ``MissingExtraError`` without matplotlib."""
+# The systems that figures show; more would hide one another.
+MOST_SYSTEMS = 12
+# Those of several panels, drawn once more for the width of a page.
+_BROAD: dict[str, Make] = {
+    "curve": partial(plots.curve_figure, broad=True),
+    "families": partial(plots.families_figure, broad=True),
+    "collision": partial(collision_figure, broad=True),
+}
+
+
+def figures_of(analysis: Analysis) -> dict[str, Plot]:
+    """Figures by name, of all that have anything to show. ``MissingExtraError`` without matplotlib.
+
+    They show the first ``MOST_SYSTEMS`` systems.
+    """
     found = {}
+    analysis = _of_first(analysis, MOST_SYSTEMS)
     for name, (make, title, description) in _FIGURES.items():
         figure = make(analysis)
-        if figure is not None:
-            found[name] = svg_of(figure, title, description)
+        if figure is None:
+            continue
+        broad = _BROAD[name](analysis) if name in _BROAD and _panels(figure) > 1 else None
+        found[name] = _plot(figure, broad, title, description)
     return found
 
 
-def reliability_of(calibration: CalibrationResult) -> str:
+def reliability_of(calibration: CalibrationResult) -> Plot:
     """The reliability plot of a calibration, likewise."""
-    return svg_of(
+    many = len(calibration.detectors) > 1
+    return _plot(
         reliability_figure(calibration),
+        reliability_figure(calibration, broad=True) if many else None,
         "Reliability of confidences",
         "Share of true boxes against confidence, raw and fitted, by detector. The measures are in the table below.",
     )
+
+
+def _of_first(analysis: Analysis, number: int) -> Analysis:
+    """The rows of the first systems, and those of "all" systems."""
+    if len(analysis.systems) <= number:
+        return analysis
+    kept = {row.system for row in analysis.systems[:number]} | {ALL}
+    tables = ("systems", "overall", "cells", "contrasts", "sensitivity", "families", "curve", "visible", "collision")
+    rows: dict[str, Any] = {name: [row for row in getattr(analysis, name) if row.system in kept] for name in tables}
+    return replace(analysis, **rows)
+
+
+def _panels(figure: Any) -> int:
+    return sum(ax.get_visible() for ax in figure.axes)
+
+
+def _plot(narrow: Any, broad: Any | None, title: str, description: str) -> Plot:
+    return Plot(svg_of(narrow, title, description), "" if broad is None else svg_of(broad, title, description))

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Loss, SystemRow
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Difference, Loss, SystemRow
 from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
 from tallymill.engine.report import text
+from tallymill.engine.report.figures import MOST_SYSTEMS
 from tallymill.engine.report.gallery import Gallery
 from tallymill.engine.report.gallery_view import colour, dash, filters, shown_cards
+from tallymill.engine.report.plots import MOST_BANDS
 from tallymill.engine.report.shell import filled
+from tallymill.engine.report.svg import Plot
 from tallymill.engine.report.tables import shown_sensitivity
 
 FIGURES = ("curve", "layout", "appearance", "sensitivity", "detectors", "families", "collision", "reliability")
@@ -40,14 +43,14 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What goes into a report. ``figures`` are SVG elements by a name of ``FIGURES``; an absent one leaves no gap."""
+    """What goes into a report. ``figures`` have names of ``FIGURES``; an absent one leaves no gap."""
 
     title: str
     version: str
     analysis: Analysis
     runs: Sequence[RunRecord]
     gallery: Gallery = field(default_factory=Gallery)
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Plot] = field(default_factory=dict)
     calibration: CalibrationResult | None = None
 
 
@@ -80,7 +83,7 @@ def render(page: Page) -> str:
         "report.html",
         page=page,
         version=page.version,
-        figures={name: page.figures.get(name, "") for name in FIGURES},
+        figures={name: page.figures.get(name) for name in FIGURES},
         title=page.title,
         analysis=page.analysis,
         totals=_totals(page.analysis),
@@ -90,8 +93,16 @@ def render(page: Page) -> str:
         empty_ranges=_empty_ranges(page.analysis),
         sensitivity=shown_sensitivity(page.analysis),
         singles=_singles(page.analysis),
+        differences_whole=[row for row in page.analysis.differences if _whole(row)],
+        differences_parts=[
+            row for row in page.analysis.differences if not _whole(row) and row.cw_nps.value is not None
+        ],
         any_stress=any(cell.stress_test for cell in page.analysis.cells),
         bootstrapped=any(cell.cw_nps.low is not None for cell in page.analysis.overall),
+        curve_intervals=any(point.cw_nps.low is not None for point in page.analysis.curve),
+        same_images=any(n != c.scored for c in page.analysis.overall for n in c.single_scored.values()),
+        many_systems=len(page.analysis.systems) > MOST_BANDS,
+        most_systems=MOST_SYSTEMS,
         contents=CONTENTS,
         all_rows="tallymill analyse RUN --out FOLDER",
         gallery=page.gallery,
@@ -164,6 +175,10 @@ def _cell(cells: Mapping[tuple[str, str, str], Cell], system: str, composition: 
     return cells.get((system, composition, count_range))
 
 
+def _whole(row: Cell | Difference) -> bool:
+    return (row.composition, row.count_range) == (ALL, ALL)
+
+
 def _composition(name: str) -> str:
     words = {"single": "One category", "double": "Two categories", "multiple": "Three categories or more"}
     return words.get(name, text.shown(name, 60))
@@ -190,7 +205,7 @@ class _Tile:
 
 
 def _tiles(analysis: Analysis) -> list[_Tile]:
-    whole = {c.system: c for c in analysis.overall if c.composition == ALL and c.count_range == ALL}
+    whole = {c.system: c for c in analysis.overall if _whole(c)}
     return [_Tile(row, whole.get(row.system)) for row in analysis.systems]
 
 

@@ -1,20 +1,22 @@
-"""Figures of an analysis. Each is None where there is nothing to draw; :func:`svg_of` and ``save_figure`` show them."""
+"""Curves, and bars of failure families. Each figure is None where there is nothing to draw."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Contrast, Estimate, Families
+from tallymill.engine.numbench.analysis.results import ALL, Analysis, CurvePoint, Estimate, Families
 from tallymill.engine.numbench.factors import COMPOSITIONS, ordered
 from tallymill.engine.report.canvas import (
-    GRID,
     INK,
+    MARKERS,
     ROW,
     SERIES,
     Look,
     drawn,
+    ends_inside,
+    hide_after,
     key,
     legend,
     legend_height,
@@ -23,7 +25,6 @@ from tallymill.engine.report.canvas import (
     shade_stress,
     shortened,
 )
-from tallymill.engine.report.tables import shown_sensitivity
 
 FAMILIES = (
     ("none", SERIES[2], "no error"),
@@ -32,166 +33,120 @@ FAMILIES = (
 )
 # With fewer points than this on a curve each is marked.
 MARKED = 30
-# Panels side by side, where there are many compositions.
+# Of more systems the curves have no bands, which would hide one another.
+MOST_BANDS = 6
+# Panels side by side.
 MOST_COLUMNS = 3
 
 
 @drawn
-def curve_figure(analysis: Analysis) -> Any | None:
-    """Score against requested count with bands of the intervals; a panel a composition, a colour a system.
+def curve_figure(analysis: Analysis, *, broad: bool = False) -> Any | None:
+    """Score against requested count with the intervals as bands; a panel a composition, a colour a system.
 
-    Counts above 50 are shaded as stress test. Of a single system b-NPS is drawn too.
+    Counts above 50 are shaded as stress test. Of a single system b-NPS is drawn too, of many no bands. ``broad`` has
+    panels abreast.
     """
     points = [point for point in analysis.curve if point.cw_nps.value is not None]
     if not points:
         return None
     compositions = ordered((point.composition for point in points), COMPOSITIONS)
     look = looks([row.system for row in analysis.systems] or [point.system for point in points])
-    present = [system for system in look if any(point.system == system for point in points)]
-    alone = len(present) == 1
-    series = [("cw-NPS", SERIES[0], "cw_nps"), ("b-NPS", SERIES[1], "b_nps")] if alone else [("", "", "cw_nps")]
-    names = [name for name, *_ in series] if alone else [look[system].name for system in present]
-    figure, axes = panels([160.0] * len(compositions), extra=legend_height(names) + 14, sharex=True, sharey=True)
+    lines, entries = _lines([look[system] for system in look if any(point.system == system for point in points)], look)
+    columns = min(len(compositions), MOST_COLUMNS) if broad else 1
+    heights = [190.0 if broad else 160.0] * -(-len(compositions) // columns)
+    extra = legend_height([text for text, _ in entries], broad=broad) + 20 + 16 * len(heights)
+    figure, axes = panels(heights, columns, extra=extra, broad=broad, sharex=True, sharey=True)
     last = max(point.count for point in points)
-    for ax, composition, title in zip(axes[:, 0], compositions, _titled(compositions), strict=True):
-        for system in present:
-            own = sorted(
-                (point for point in points if (point.system, point.composition) == (system, composition)),
-                key=lambda point: point.count,
-            )
-            for _, color, score in series:
-                style = Look("", color, "o", "-") if alone else look[system]
-                _curve(ax, [point.count for point in own], [getattr(point, score) for point in own], style)
-        ax.set(title=title)
-        ax.set(ylabel="score" if alone else "cw-NPS", ylim=(0, 1), xlim=(0, max(last + 1, 5)))
+    for ax, composition, title in zip(axes.flat, compositions, _titled(compositions), strict=False):
+        for system, score, style in lines:
+            own = [point for point in points if (point.system, point.composition) == (system, composition)]
+            if own:  # a line of no points lies at the figure's corner, and would push all panels together
+                _curve(ax, sorted(own, key=lambda point: point.count), score, style, bands=len(lines) <= MOST_BANDS)
+        ax.set(title=title, ylim=(0, 1), xlim=(0, max(last + 1, 5)))
         shade_stress(ax, last)
-    axes[-1, 0].set_xlabel("requested count")
-    artists = [key(color=color) for _, color, _ in series] if alone else [_key(look[system]) for system in present]
-    legend(figure, [*zip(names, artists, strict=True)])
-    return figure
-
-
-def _titled(compositions: Sequence[str]) -> list[str]:
-    """Titles of panels: NumBench's own compositions have a noun, others (of a manifest) are called what they are."""
-    names = shortened(compositions, 40)
-    return [f"{name} category" if name in COMPOSITIONS else name for name in names]
-
-
-def layout_figure(analysis: Analysis) -> Any | None:
-    """What each guided layout changes against free-form of the same core, with intervals."""
-    return _contrast_figure(analysis, "layout")
-
-
-def appearance_figure(analysis: Analysis) -> Any | None:
-    """What modified appearance, and each group of modifiers, changes against the clean prompt of the same core."""
-    return _contrast_figure(analysis, "appearance")
-
-
-@drawn
-def sensitivity_figure(analysis: Analysis) -> Any | None:
-    """(best - worst) / best and best - worst by factor: of each system, and the mean; without intervals."""
-    rows = [row for row in shown_sensitivity(analysis) if row.relative.value is not None]
-    if not rows:
-        return None
-    factors = [*dict.fromkeys(row.factor for row in rows)]
-    look = looks([row.system for row in analysis.systems])
-    systems = [name for name in look if any(row.system == name for row in rows)]
-    entries = [("mean of systems", key(color=INK, marker="D", linestyle="none"))]
-    entries = [*entries, *((look[name].name, _dot(look[name])) for name in systems)] if len(systems) > 1 else []
-    height = legend_height([text for text, _ in entries]) if entries else 0
-    figure, axes = panels([24.0 * len(factors) + 10], 2, extra=height + 44, sharey=True)
-    for ax, name, title in zip(
-        axes[0], ("relative", "absolute"), ("(best − worst) / best", "best − worst"), strict=True
-    ):
-        for row in rows:
-            at = factors.index(row.factor)
-            if row.system == ALL and len(systems) > 1:
-                _interval(ax, getattr(row, name), at - 0.12, INK, "D", size=6)
-            elif row.system in systems:
-                step = 0.3 * (systems.index(row.system) + 1) / len(systems) if len(systems) > 1 else 0.0
-                style = look[row.system]
-                _interval(ax, getattr(row, name), at + step, style.color, style.marker, bare=len(systems) > 1)
-        ax.set(title=title, xlim=(0, 1), xticks=(0, 0.5, 1), ylim=(len(factors) - 0.4, -0.6))
-        ax.set_yticks(range(len(factors)), [factor.replace("_", " ").replace(": ", ":\n") for factor in factors])
-        ax.tick_params(axis="y", length=0)
-        ax.grid(axis="y", visible=False)
-    if entries:
-        legend(figure, entries)
-    figure.supxlabel("cw-NPS over the levels of a factor", fontsize="medium")
-    return figure
-
-
-@drawn
-def detector_figure(analysis: Analysis) -> Any | None:
-    """cw-NPS of the ensemble and of each detector alone, over all images of a system (that it covers)."""
-    found: dict[str, Cell] = {}
-    for cell in (*analysis.overall, *analysis.cells):
-        if (cell.composition, cell.count_range) == (ALL, ALL) and cell.cw_nps.value is not None:
-            found.setdefault(cell.system, cell)
-    detectors = [*dict.fromkeys(name for cell in found.values() for name in cell.single_cw)]
-    if not detectors:
-        return None
-    look = looks(detectors)
-    entries = [("ensemble", key(color=INK, marker="D", linestyle="none"))]
-    entries += [(look[name].name, _dot(look[name])) for name in detectors]
-    height = legend_height([text for text, _ in entries])
-    step = min(0.7 / (len(detectors) + 1), 0.2)
-    figure, axes = panels([(12.0 + 7 * len(detectors)) * len(found) + 8], extra=height + 34)
-    ax = axes[0, 0]
-    for at, cell in enumerate(found.values()):
-        _interval(ax, cell.cw_nps, at - step * len(detectors) / 2, INK, "D", size=6)
-        for place, (name, style) in enumerate(look.items(), 1):
-            if name in cell.single_cw:
-                at_detector = at + step * (place - len(detectors) / 2)
-                _interval(ax, cell.single_cw[name], at_detector, style.color, style.marker)
-    _rows(ax, shortened([*found], 18), len(found))
-    ax.set(xlabel="cw-NPS over all scored images", xlim=(0, 1))
+    for ax in axes[:, 0]:
+        ax.set_ylabel("cw-NPS" if lines[0][0] != lines[-1][0] else "score")
+    hide_after(axes, len(compositions), "requested count")
     legend(figure, entries)
     return figure
 
 
+def _lines(
+    present: Sequence[Look], look: Mapping[str, Look]
+) -> tuple[list[tuple[str, str, Look]], list[tuple[str, Any]]]:
+    """What is drawn in each panel, (system, score, look), and the legend's entries."""
+    systems = [system for system in look if look[system] in present]
+    if len(systems) == 1:
+        lines = [
+            (systems[0], "cw_nps", Look("cw-NPS", SERIES[0], MARKERS[0], "-")),
+            (systems[0], "b_nps", Look("b-NPS", SERIES[1], MARKERS[1], "-")),
+        ]
+    else:
+        lines = [(system, "cw_nps", look[system]) for system in systems]
+    return lines, [
+        (style.name, key(color=style.color, linestyle=style.dash, marker=style.marker)) for *_, style in lines
+    ]
+
+
+def _titled(compositions: Sequence[str]) -> list[str]:
+    """Titles of panels: NumBench's own compositions have a noun, others (of a manifest) are called what they are."""
+    names = shortened(compositions, 20)
+    return [f"{name} category" if name in COMPOSITIONS else name for name in names]
+
+
 @drawn
-def families_figure(analysis: Analysis) -> Any | None:
+def families_figure(analysis: Analysis, *, broad: bool = False) -> Any | None:
     """Shares of images without error, with a cardinality error, with a binding error; a bar a range."""
     rows = [row for row in analysis.families if row.count_range != ALL and row.scored]
     compositions = ordered((row.composition for row in rows), COMPOSITIONS)
     compositions = [name for name in compositions if name != ALL] or compositions
-    if not compositions:
+    rows = [row for row in rows if row.composition in compositions]
+    if not rows:
         return None
-    bars = [
-        *dict.fromkeys(
-            (row.system, row.count_range, row.stress_test) for row in rows if row.composition in compositions
-        )
-    ]
-    systems = [*dict.fromkeys(system for system, *_ in bars)]
-    names = dict(zip(systems, shortened(systems, 26), strict=True))
-    many = len(systems) > 1
-    # A system's name has a line of its own above its bars.
-    lines = {bar: place + (systems.index(bar[0]) + 1) * many for place, bar in enumerate(bars)}
+    lines = _places(rows)
     height = max(lines.values()) + 1
-    texts = [text for *_, text in FAMILIES]
     columns = min(len(compositions), MOST_COLUMNS)
     heights = [ROW * height + 4] * -(-len(compositions) // columns)
-    extra = legend_height(texts) + 24 + 22 * len(heights)
-    figure, axes = panels(heights, columns, extra=extra, sharey=True)
-    for ax in axes.flat[len(compositions) :]:
-        ax.set_visible(False)
+    extra = legend_height([text for *_, text in FAMILIES], broad=broad) + 26 + 32 * len(heights)
+    figure, axes = panels(heights, columns, extra=extra, broad=broad, sharey=True)
     for ax, composition, title in zip(axes.flat, compositions, shortened(compositions, 15), strict=False):
         _families(ax, [row for row in rows if row.composition == composition], lines)
         ax.set(title=title, xlim=(0, 1), ylim=(height - 0.4, -0.6))
         ax.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-        ax.set_yticks([*lines.values()], [f"{bar[1]}{' ‡' if bar[2] else ''}" for bar in bars])
+        ends_inside(ax)
+        ax.set_yticks([*lines.values()], [f"{_dashed(bar[1])}{' ‡' if bar[2] else ''}" for bar in lines])
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="y", visible=False)
-    for system in systems if many else ():
-        top = min(line for bar, line in lines.items() if bar[0] == system) - 1
-        for ax in axes[:, 0]:
-            ax.text(0, top + 0.3, names[system], fontweight="bold", in_layout=False)
-    figure.supxlabel(
-        "share of scored images" + (" (‡ stress test)" if any(bar[2] for bar in bars) else ""), fontsize="medium"
-    )
+    _systems(axes[:, 0], lines)
+    hide_after(axes, len(compositions))
+    marked = " (‡ stress test)" if any(bar[2] for bar in lines) else ""
+    figure.supxlabel(f"share of scored images{marked}", fontsize="medium")
     legend(figure, [(text, key(color=color, linewidth=7)) for _, color, text in FAMILIES])
     return figure
+
+
+def _places(rows: Sequence[Families]) -> dict[tuple[str, str, bool], int]:
+    """The line of each bar, by (system, count range, stress test); of several systems each has a line for its name."""
+    bars = [*dict.fromkeys((row.system, row.count_range, row.stress_test) for row in rows)]
+    systems = [*dict.fromkeys(system for system, *_ in bars)]
+    bars.sort(key=lambda bar: systems.index(bar[0]))
+    many = len(systems) > 1
+    return {bar: place + (systems.index(bar[0]) + 1) * many for place, bar in enumerate(bars)}
+
+
+def _systems(first: Iterable[Any], lines: Mapping[tuple[str, str, bool], int]) -> None:
+    """Names of several systems above their bars, in the first column of panels."""
+    systems = [*dict.fromkeys(system for system, *_ in lines)]
+    if len(systems) < 2:
+        return
+    for system, name in zip(systems, shortened(systems, 26), strict=True):
+        top = min(line for bar, line in lines.items() if bar[0] == system) - 1
+        for ax in first:
+            ax.text(0, top + 0.3, name, fontweight="bold", in_layout=False)
+
+
+def _dashed(count_range: str) -> str:
+    return count_range.replace("-", "–")
 
 
 def _families(ax: Any, rows: Iterable[Families], lines: dict[Any, int]) -> None:
@@ -201,69 +156,27 @@ def _families(ax: Any, rows: Iterable[Families], lines: dict[Any, int]) -> None:
             share = getattr(row, name) / row.scored
             ax.barh(lines[row.system, row.count_range, row.stress_test], share, 0.78, left, color=color)
             left += share
+        at = lines[row.system, row.count_range, row.stress_test]
+        _share_interval(ax, row.none_share, at, from_right=False)
+        _share_interval(ax, row.binding_share, at, from_right=True)
 
 
-@drawn
-def _contrast_figure(analysis: Analysis, factor: str) -> Any | None:
-    rows = [row for row in analysis.contrasts if row.factor == factor and row.cw_nps.value is not None]
-    if not rows:
-        return None
-    levels = [*dict.fromkeys(row.level for row in rows)]
-    look = looks([row.system for row in analysis.systems] or [row.system for row in rows])
-    systems = [name for name in look if any(row.system == name for row in rows)]
-    height = legend_height([look[name].name for name in systems]) if len(systems) > 1 else 0
-    figure, axes = panels([(12.0 + 8 * len(systems)) * len(levels) + 6], extra=height + 36)
-    ax = axes[0, 0]
-    for row in rows:
-        _contrast(ax, row, levels.index(row.level), systems, look[row.system])
-    ax.axvline(0, color=INK, linewidth=0.9)
-    _rows(ax, [level.replace("_", " ") for level in levels], len(levels))
-    ax.set_xlabel(f"cw-NPS minus that of {rows[0].reference}, same core")
-    if len(systems) > 1:
-        legend(figure, [(look[name].name, _dot(look[name])) for name in systems])
-    return figure
+def _share_interval(ax: Any, share: Estimate, at: int, *, from_right: bool) -> None:
+    """An interval about the border of a bar's first part, or of its last."""
+    if share.low is not None and share.high is not None:
+        ends = (1 - share.high, 1 - share.low) if from_right else (share.low, share.high)
+        ax.hlines([at], *ends, color=INK, linewidth=1.2)
 
 
-def _contrast(ax: Any, row: Contrast, at: int, systems: Sequence[str], style: Look) -> None:
-    step = 0.72 / len(systems)
-    place = at + step * (systems.index(row.system) - (len(systems) - 1) / 2)
-    _interval(ax, row.cw_nps, place, style.color, style.marker)
-
-
-def _rows(ax: Any, names: Sequence[str], number: int) -> None:
-    """Names of rows on the left, a thin line between rows."""
-    ax.set_yticks(range(number), names)
-    ax.set_ylim(number - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="y", visible=False)
-    for between in range(1, number):
-        ax.axhline(between - 0.5, color=GRID, linewidth=0.6)
-
-
-def _curve(ax: Any, counts: Sequence[int], scores: Sequence[Estimate], style: Look) -> None:
-    values = [math.nan if score.value is None else score.value for score in scores]
-    low = [math.nan if score.low is None else score.low for score in scores]
-    high = [math.nan if score.high is None else score.high for score in scores]
+def _curve(ax: Any, points: Sequence[CurvePoint], score: str, style: Look, *, bands: bool) -> None:
+    counts = [point.count for point in points]
+    estimates: list[Estimate] = [getattr(point, score) for point in points]
+    values = [math.nan if one.value is None else one.value for one in estimates]
+    low = [math.nan if one.low is None else one.low for one in estimates]
+    high = [math.nan if one.high is None else one.high for one in estimates]
     marker = style.marker if len(counts) <= MARKED else "none"
     ax.plot(counts, values, color=style.color, linestyle=style.dash, marker=marker, clip_on=False)
-    ax.fill_between(counts, low, high, color=style.color, alpha=0.16, linewidth=0)
-    if len(counts) == 1:  # a band of one point is nothing
+    if bands:
+        ax.fill_between(counts, low, high, color=style.color, alpha=0.16, linewidth=0)
+    if bands and len(counts) == 1:  # a band of one point is nothing
         ax.vlines(counts, low, high, color=style.color)
-
-
-def _interval(
-    ax: Any, score: Estimate, at: float, color: str, marker: str, *, size: float = 5, bare: bool = False
-) -> None:
-    if score.value is None:
-        return
-    if score.low is not None and score.high is not None and not bare:
-        ax.plot([score.low, score.high], [at, at], color=color, linewidth=1.4)
-    ax.plot([score.value], [at], color=color, marker=marker, markersize=size, linestyle="none", clip_on=False)
-
-
-def _key(style: Look) -> Any:
-    return key(color=style.color, linestyle=style.dash, marker=style.marker)
-
-
-def _dot(style: Look) -> Any:
-    return key(color=style.color, linestyle="none", marker=style.marker)

@@ -10,21 +10,21 @@ from tallymill.engine.report.canvas import INK, SERIES, drawn, panels, shortened
 
 # Told apart by line and marker too.
 BEFORE, AFTER = SERIES[1], SERIES[0]
-COLUMNS = 2
+COLUMNS, MOST_COLUMNS = 2, 4
 SHARES, COUNTS = 150.0, 62.0  # heights in points
 
 
 @drawn
-def reliability_figure(result: CalibrationResult) -> Any:
+def reliability_figure(result: CalibrationResult, *, broad: bool = False) -> Any:
     """A panel a detector: the share of true boxes against mean confidence in each of the bins, and how many fell there.
 
     The raw confidences (tau = 1) beside those of the fit; on the diagonal a confidence is what it says. Raises
     ``MissingExtraError`` without matplotlib. The figure is drawn without pyplot's global state.
     """
     fits = result.detectors
-    columns = min(COLUMNS, len(fits))
+    columns = min(MOST_COLUMNS if broad else COLUMNS, len(fits))
     rows = -(-len(fits) // columns)
-    figure, axes = panels([SHARES, COUNTS] * rows, columns, extra=30)
+    figure, axes = panels([SHARES, COUNTS] * rows, columns, extra=46 + 28 * rows, broad=broad)
     for k in range(rows * columns):
         row, column = divmod(k, columns)
         upper, lower = axes[2 * row, column], axes[2 * row + 1, column]

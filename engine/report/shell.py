@@ -67,6 +67,7 @@ def _made_environment(jinja2: Any) -> Any:
         amount=text.amount,
         signed=text.signed,
         percent=text.percent,
+        share=text.share,
     )
     return environment
 

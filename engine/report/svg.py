@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,13 +18,24 @@ PAGE_COLOURS = {
     **dict.fromkeys((GRID, "#b0b0b0"), "var(--grid, #8885)"),
     "fill: #ffffff": "fill: none",
 }
-# A figure is shown at most so many times as large as it was drawn.
-LARGEST = 1.75
+# A figure is shown at most so many times as large as it was drawn: letters of canvas.LETTERS are then 13 pixels high.
+LARGEST = 1.3
 _REFERENCE = re.compile(r"(url\(#|^#)([\w.-]+)")
 _DECIMALS = re.compile(r"\d+\.\d+")
 # Matplotlib before 3.11 writes "font: bold 9px 'DejaVu Sans'".
 _FONT = re.compile(r"font: (?:(bold|\d+) )?([\d.]+px) [^;]*")
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A figure on the page as SVG: ``narrow`` for phones and for half a page, ``broad`` for a page's width.
+
+    Without ``broad`` it stays half as wide as the page, wherever that has room.
+    """
+
+    narrow: str
+    broad: str = ""
 
 
 def svg_of(figure: Any, title: str, description: str) -> str:

@@ -102,18 +102,22 @@ def differences_table(analysis: Analysis, *, whole: bool = False) -> Table:
 
 
 def detectors_table(analysis: Analysis) -> Table:
-    """The score of each detector alone beside the ensemble's."""
-    names = list(dict.fromkeys(name for cell in analysis.overall for name in cell.single_cw))
+    """The score of each detector alone beside the ensemble's over the same images, where it covers any."""
     rows = [
         [
             cell.system,
-            estimate(cell.cw_nps),
-            *(estimate(cell.single_cw[n]) if n in cell.single_cw else NOTHING for n in names),
+            name,
+            f"{cell.single_scored[name]:,}",
+            estimate(alone),
+            estimate(cell.ensemble_same[name]),
         ]
         for cell in analysis.overall
-        if any(value.value is not None for value in cell.single_cw.values())
+        for name, alone in cell.single_cw.items()
+        if alone.value is not None
     ]
-    return Table("cw-NPS of single detectors", ["system", "ensemble", *names], rows)
+    note = "Each over the images that the detector covers; the ensemble over the same ones."
+    columns = ["system", "detector", "images", "alone", "ensemble"]
+    return Table("cw-NPS of single detectors", columns, rows, text=2, note=note)
 
 
 def shown_sensitivity(analysis: Analysis) -> list[Sensitivity]:
@@ -153,7 +157,7 @@ def families_table(analysis: Analysis) -> Table:
             row.composition,
             ranged(row.count_range),
             f"{row.scored:,}",
-            *(f"{n / row.scored:.1%}" for n in (row.none, row.cardinality, row.binding)),
+            *(share(of) for of in (row.none_share, row.cardinality_share, row.binding_share)),
         ]
         for row in analysis.families
         if row.scored
@@ -194,8 +198,8 @@ def _signed_errors(analysis: Analysis) -> Table:
             row.composition,
             ranged(row.count_range),
             f"{row.targets:,}",
-            *(number(v, signed=True) for v in (row.hard, row.soft, row.hard_relative, row.soft_relative)),
-            *(f"{n / row.targets:.1%}" for n in (row.under, row.exact, row.over)),
+            *(estimate(v, signed=True) for v in (row.hard, row.soft, row.hard_relative, row.soft_relative)),
+            *(share(v) for v in (row.under_share, row.exact_share, row.over_share)),
         ]
         for row in analysis.signed_errors
         if row.targets
@@ -270,6 +274,15 @@ def estimate(value: Estimate, *, signed: bool = False) -> str:
     if value.low is None:
         return text
     return f"{text} [{number(value.low, signed=signed)}, {number(value.high, signed=signed)}]"
+
+
+def share(value: Estimate) -> str:
+    """A share in per cent with its interval, where it has one."""
+    if value.value is None:
+        return NOTHING
+    if value.low is None or value.high is None:
+        return f"{value.value:.1%}"
+    return f"{value.value:.1%} [{value.low:.1%}, {value.high:.1%}]"
 
 
 def _words(name: str) -> str:

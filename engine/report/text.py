@@ -53,6 +53,11 @@ def signed(value: float | None, decimals: int = 1) -> str:
     )
 
 
+def share(value: float | None) -> str:
+    """A share in per cent, as :func:`percent` writes it; a dash where there is none."""
+    return NOTHING if value is None or math.isnan(value) else percent(value, 1)
+
+
 def percent(part: float, whole: float) -> str:
     """A share in per cent, with one decimal where it is small."""
     if not whole:

@@ -54,7 +54,7 @@ def analyse(
     folder = None if out is None else require_analysis_folder(Path(out), sources)
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))
-    gathered, notes = _gather(sources, range_by, threads, known)
+    gathered, notes = _gather(sources, range_by, threads, known, resample=resamples > 0)
     systems = system_names(gathered.factors.systems.levels, sources)
     tables = tables_of(gathered, systems, resamples=resamples, seed=seed, workers=threads)
     rows = system_rows(gathered, systems, [str(run.path) for run in sources])
@@ -111,14 +111,17 @@ def opened(runs: str | Path | Run | Iterable[str | Path | Run]) -> list[Run]:
 
 
 def _gather(
-    sources: Sequence[Run], range_by: RangeBy, threads: int, known: KnownPrompts | None
+    sources: Sequence[Run], range_by: RangeBy, threads: int, known: KnownPrompts | None, *, resample: bool
 ) -> tuple[Gathered, list[str]]:
     """Read every shard of every RUN; notes of what could not be read."""
     gathered = Gathered(Factors(), list(dict.fromkeys(name for run in sources for name in run.detectors)))
     notes = []
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for number, run in enumerate(sources):
-            reader = ShardReader(run, number, gathered.factors, gathered.detectors, range_by, known, len(sources) > 1)
+            compare = len(sources) > 1
+            reader = ShardReader(
+                run, number, gathered.factors, gathered.detectors, range_by, known, compare, resample=resample
+            )
             jobs = ((shards[0], partial(reader.read, shards)) for shards in reader.groups)
             for _, shares in in_order(pool, jobs, ahead=2 * max(threads, 1)):
                 gathered.add(shares)

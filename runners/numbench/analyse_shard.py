@@ -16,6 +16,7 @@ from pyarrow.types import is_nested, is_string
 from tallymill.engine.manifests.prompts import PromptsTable
 from tallymill.engine.numbench.analysis.asked import Asked, UInt64s, asked_of
 from tallymill.engine.numbench.analysis.counting import counted_of
+from tallymill.engine.numbench.analysis.error_sums import error_part_of
 from tallymill.engine.numbench.analysis.gather import Looked, Shares
 from tallymill.engine.numbench.analysis.images import FACTORS, IDS, Factors, Images, images_of, whole_scores
 from tallymill.engine.numbench.analysis.leaves import part_of, target_scores
@@ -174,8 +175,13 @@ class ShardReader:
         range_by: RangeBy,
         known: KnownPrompts | None = None,
         compare: bool = False,
+        *,
+        resample: bool = False,
     ) -> None:
-        """``compare``: whether what its ids ask for will be compared with other RUNs."""
+        """``compare``: whether what its ids ask for will be compared with other RUNs; ``resample``: whether errors are
+        wanted by core.
+        """
+        self._resample = resample
         self._number, self._factors, self._range_by = number, factors, range_by
         told = run.record["manifest"].get("prompts") or {}
         # A file of the same digest is the one that the RUN was made with.
@@ -225,9 +231,11 @@ class ShardReader:
             if len(looked) == 1:
                 other = pc.or_(pc.not_equal(proposals["width"], SIDE), pc.not_equal(proposals["height"], SIDE))
                 not_1024 = np.bincount(images.system[_mask(other)], minlength=systems)
+        counted = counted_of(images, self._range_by)
         return Shares(
             part=part_of(images, singles, self._range_by),
-            counted=counted_of(images, self._range_by),
+            errors=error_part_of(images, counted, self._range_by) if self._resample else None,
+            counted=counted,
             images=images,
             statuses=np.bincount(images.system * 3 + images.status, minlength=3 * systems).reshape(systems, 3),
             not_1024=not_1024,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,12 @@ from tallymill import __version__
 from tallymill.engine.ensemble import EnsembleConfig
 from tallymill.engine.numbench.calibration import (
     CalibrationResult,
-    DetectorCalibration,
-    Measures,
-    ReliabilityBin,
 )
 from tallymill.engine.report.canvas import save_figure
 from tallymill.engine.report.reliability import reliability_figure
 from tallymill.errors import RunError
 from tallymill.runners.files import appearing_together, encoded, json_text, made_for, of_version, versions, without_nan
+from tallymill.runners.typed import typed
 
 JSON_NAME, ENSEMBLE_NAME = "calibration.json", "ensemble.toml"
 
@@ -51,13 +48,13 @@ def load_calibration(path: str | Path) -> CalibrationResult:
     version = None
     try:
         version, values = of_version(json.loads(file.read_text("utf-8")))
-        detectors = tuple(_detector(detector) for detector in values["detectors"])
-        return CalibrationResult(**{**values, "detectors": detectors, "notes": tuple(values["notes"])})
+        result: CalibrationResult = typed(CalibrationResult, values)
+        return result
     except FileNotFoundError:
         raise RunError(f"{file}: no such file", hint=hint) from None
     except OSError as exc:
-        raise RunError(f"{file}: cannot be read: {exc}", hint=hint) from None
-    except (ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise RunError(f"{file}: cannot be read: {exc.strerror}", hint=hint) from None
+    except (ValueError, RecursionError) as exc:
         raise RunError(
             f"{file} is not a calibration that tallymill wrote: {exc}{versions(version)}", hint=hint
         ) from None
@@ -86,18 +83,3 @@ def ensemble_text(result: CalibrationResult, ensemble: EnsembleConfig) -> str:
 def _quoted(text: str) -> str:
     # A JSON string is a TOML one but for the one control character that JSON leaves as it is.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _detector(values: dict[str, Any]) -> DetectorCalibration:
-    measured = {name: _measures(values[name]) for name in ("before", "after")}
-    present = None if values["present"] is None else _measures(values["present"])
-    return DetectorCalibration(**{**values, **measured, "present": present})
-
-
-def _measures(values: dict[str, Any]) -> Measures:
-    bins = tuple(ReliabilityBin(**{key: _number(value) for key, value in row.items()}) for row in values["bins"])
-    return Measures(**{**{key: _number(value) for key, value in values.items() if key != "bins"}, "bins": bins})
-
-
-def _number(value: Any) -> Any:
-    return math.nan if value is None else value

@@ -79,8 +79,9 @@ def _require_parquet(out: str | Path | None, source: str | Path | None = None) -
 
 def _write(table: pa.Table, path: Path | None) -> None:
     if path is not None:
-        with appearing(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd", row_group_size=_ROW_GROUP)
+        # Opened here: Arrow opens no file of a name that is not UTF-8.
+        with appearing(path) as temporary, temporary.open("wb") as file:
+            pq.write_table(table, file, compression="zstd", row_group_size=_ROW_GROUP)
 
 
 def _read(source: str | Path | pa.Table) -> tuple[str, pa.Table, dict[str, Any]]:

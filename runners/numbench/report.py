@@ -162,7 +162,8 @@ def _gallery(
     if images is None and systems:
         shown = max(1, min(wanted, MOST_IMAGES // (3 * len(systems))))
         pictured = systems[: MOST_IMAGES // 3]
-    found = choose(runs, shown, seed=seed, workers=require_workers(workers))
+    words = {cell.composition for cell in analysis.cells}
+    found = choose(runs, shown, seed=seed, workers=require_workers(workers), compositions=words)
     names = system_names(found, runs)
     places = {name: place for place, name in enumerate(pictured)}
     ordered = sorted((key for key in found if names[key] in places), key=lambda key: places[names[key]])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tallymill.engine.report.figures import figures_of, reliability_of
 from tallymill.engine.report.page import FIGURES, render
 
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+DESK, TABLET, PHONE = ({"width": width, "height": height} for width, height in ((1280, 900), (768, 1024), (360, 740)))
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,11 @@ def visible_cards(tab):
 def test_figures_and_images_are_there_and_not_empty(opened, report):
     tab = opened(report, viewport=DESK).tab
     tab.wait_for_function("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    sizes = tab.eval_on_selector_all("img, .plot svg", "all => all.map(e => e.getBoundingClientRect().toJSON())")
+    shown = "all => all.filter(e => e.getClientRects().length).map(e => e.getBoundingClientRect().toJSON())"
+    sizes = tab.eval_on_selector_all("img, .plot svg", shown)
     assert len(sizes) == 6 + len(FIGURES)
     assert all(size["width"] > 100 and size["height"] > 50 for size in sizes)
-    inside = """all => all.map(figure => {
+    inside = """all => all.filter(figure => figure.getClientRects().length).map(figure => {
       const size = figure.getBoundingClientRect();
       const texts = [...figure.querySelectorAll("text")].map(text => text.getBoundingClientRect());
       const cut = texts.filter(text => text.left < size.left - 2 || text.right > size.right + 2);
@@ -51,6 +53,31 @@ def test_figures_and_images_are_there_and_not_empty(opened, report):
         assert paths > 3
         assert texts > 3
         assert cut == 0
+
+
+LETTERS = """all => all.filter(figure => figure.getClientRects().length).flatMap(figure => {
+  const scale = figure.getBoundingClientRect().width / figure.viewBox.baseVal.width;
+  return [...figure.querySelectorAll("text")].map(text => scale * parseFloat(getComputedStyle(text).fontSize));
+})"""
+
+
+@pytest.mark.parametrize(("viewport", "least", "most"), [(DESK, 12.5, 13), (TABLET, 9.2, 10), (PHONE, 9.2, 9.5)])
+def test_letters_of_all_figures_are_legible_and_alike(opened, report, viewport, least, most):
+    sizes = opened(report, viewport=viewport).tab.eval_on_selector_all(".plot svg", LETTERS)
+    assert least <= min(sizes) <= max(sizes) <= most + 1e-6
+
+
+def test_figures_and_their_words_fill_a_desk_s_page(opened, report):
+    tab = opened(report, viewport=DESK).tab
+    sides = """all => all.map(plot => [...plot.querySelectorAll("figcaption, svg")]
+      .filter(e => e.getClientRects().length).map(e => e.getBoundingClientRect()).map(box => [box.left, box.right]))"""
+    left, right = 128, 128 + 1024
+    for ends in tab.eval_on_selector_all(".plot:not(.half), .plots", sides):
+        assert min(start for start, _ in ends) == left
+        assert max(end for _, end in ends) > right - 60
+    for (words_from, _), (from_left, to_right) in tab.eval_on_selector_all("section > .plot.half", sides):
+        assert from_left == left
+        assert to_right < words_from < right - 400
 
 
 def test_the_gallery_is_filtered(opened, report):
@@ -153,21 +180,57 @@ def test_a_phone_scrolls_down_only(opened, report):
     assert tab.eval_on_selector_all("td, th, p, li", size) >= 11
 
 
+def test_what_scrolls_sideways_is_reached_by_keyboard_and_nothing_else(opened, report):
+    reached = "all => all.map(box => [box.scrollWidth > box.clientWidth + 1, box.tabIndex === 0, box.ariaLabel])"
+    for viewport in (DESK, PHONE):
+        tab = opened(report, viewport=viewport).tab
+        tab.eval_on_selector_all("details", "all => all.forEach(part => { part.open = true; })")
+        tab.wait_for_timeout(100)
+        boxes = tab.eval_on_selector_all(".wide", reached)
+        assert all(scrolls == keyed == (label is not None) for scrolls, keyed, label in boxes)
+        if viewport == DESK:
+            assert not any(scrolls for scrolls, _, _ in boxes)
+    assert any(scrolls and "single detectors" in label for scrolls, _, label in boxes)
+
+
 def test_strange_names_neither_run_nor_widen_a_phone_s_page(opened, report_example, tmp_path):
-    names = ("<img src=x onerror=alert(1)>", "W" * 10_000, "\u202eright to left\u202c حصان", "🐎🏽‍♀️ 'quoted' \"twice\"")
+    names = (
+        "<img src=x onerror=alert(1)>",
+        "<script>document.title = 'x'</script>",
+        "W" * 10_000,
+        "\u202eright to left\u202c حصان",
+        "🐎🏽‍♀️ 'quoted' \"twice\"",
+    )
     analysis = report_example.make_analysis(systems=names, notes=list(names))
+    rows = ("curve", "levels", "contrasts", "families", "signed_errors", "uncovered", "failures")
+    odd = {"composition", "level", "reference", "category", "reason", "first_item"}
+    renamed = {
+        table: [replace(row, **dict.fromkeys(odd & {*row.__slots__}, row.system)) for row in getattr(analysis, table)]
+        for table in rows
+    }
+    analysis = replace(analysis, **renamed)
     cards = [
-        report_example.make_card(system=name, item_id=name, prompt=name, composition=name, factors=(name,))
+        report_example.make_card(
+            system=name, item_id=name, prompt=name, composition=name, factors=(name,),
+            asked=(report_example.Asked(name, 3, 1.5, 2.0), report_example.Asked("dog", 2, 0.5, 1.0)),
+        )
         for name in names
-    ]
-    cards[0] = report_example.make_card(thumbnail=None, reason=names[1], item_id=names[1])
+    ]  # fmt: skip
+    cards[0] = report_example.make_card(thumbnail=None, reason=names[2], item_id=names[2])
     gallery = report_example.Gallery(tuple(cards), report_example.DETECTORS, 8, 8)
-    page = report_example.make_page(analysis=analysis, gallery=gallery, figures=figures_of(analysis), title=names[1])
+    page = report_example.make_page(
+        analysis=analysis, gallery=gallery, figures=figures_of(analysis), title=names[1] + names[2]
+    )
     (tmp_path / "r.html").write_text(render(page), "utf-8")
     tab = opened(tmp_path / "r.html", viewport=PHONE).tab
     tab.eval_on_selector_all("details", "all => all.forEach(part => { part.open = true; })")
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
     assert tab.evaluate("[...document.images].every(image => image.src.startsWith('data:'))")
+    assert tab.title().startswith(names[1])
+    assert tab.eval_on_selector_all("script", "all => all.length") == 1
+    tab.click(".frame")
+    assert tab.is_visible("dialog img")
+    assert tab.evaluate("document.documentElement.scrollWidth") == 360
 
 
 def test_paper_has_everything_open_and_no_controls(opened, report):
@@ -184,6 +247,15 @@ def test_paper_has_everything_open_and_no_controls(opened, report):
     pdf = tab.pdf(format="A4")
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 20_000
+
+
+def test_a_page_without_images_has_no_fault(opened, report_example, tmp_path):
+    gallery = report_example.Gallery((), report_example.DETECTORS)
+    (tmp_path / "r.html").write_text(render(report_example.make_page(gallery=gallery)), "utf-8")
+    tab = opened(tmp_path / "r.html", viewport=DESK).tab
+    assert "No images were asked for." in tab.inner_text("#gallery")
+    tab.click(".theme")
+    assert tab.inner_text(".theme") == "Light"
 
 
 def test_without_scripts_everything_can_be_read(opened, report):

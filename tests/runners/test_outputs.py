@@ -6,7 +6,7 @@ import os
 import pytest
 
 import tallymill
-from tallymill.errors import UsageError
+from tallymill.errors import RunError, UsageError
 from tallymill.runners.files import appearing, write_json
 from tallymill.runners.numbench.gallery import _hashes
 
@@ -69,6 +69,27 @@ def test_a_report_without_proposals_and_of_foreign_compositions(run, tmp_path, e
 def test_seeds_and_resamples_that_are_huge(run):
     import pyarrow as pa
 
-    assert len(_hashes(pa.chunked_array([["a", "b"]]), 1 << 80 | 12345)) == 2
+    assert len(_hashes(pa.array(["a", "b"]), 1 << 80 | 12345)) == 2
     with pytest.raises(UsageError, match="1,000,000 or fewer"):
         tallymill.analyse(run, resamples=1_000_001)
+
+
+def test_a_run_whose_name_is_no_utf8(run, tmp_path):
+    (tmp_path / "R\udcff").symlink_to(run)
+    for call in (tallymill.load, tallymill.analyse, tallymill.rescore):
+        with pytest.raises(RunError, match=r"the name of a RUN must be UTF-8\n  give its folder another"):
+            call(tmp_path / "R\udcff")
+
+
+def test_files_whose_names_are_no_utf8(run, tmp_path):
+    import pyarrow.parquet as pq
+
+    place = tmp_path / "in\udcff"
+    rows = tallymill.dump(run, place / "d\udcff.parquet")
+    with (place / "d\udcff.parquet").open("rb") as file:
+        assert pq.read_table(file).num_rows == rows > 0
+    assert tallymill.dump(run, place / "d\udcff.json") == rows
+    tallymill.analyse(run, place / "O\udcff", resamples=0)
+    tallymill.collision(10, trials=0, out=place / "c\udcff.svg")
+    names = {"O\udcff", "c\udcff.svg", "d\udcff.json", "d\udcff.parquet"}
+    assert {path.name for path in place.iterdir()} == names

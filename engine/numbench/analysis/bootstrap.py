@@ -15,9 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.numbench.analysis.counting import ERRORS, FAMILIES, SIDES
 from tallymill.engine.numbench.analysis.grid import RANGES, Axes, Sums
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT
-from tallymill.engine.numbench.analysis.statistics import statistics
+from tallymill.engine.numbench.analysis.statistics import error_statistics, statistics
 from tallymill.engine.numbench.analysis.units import Block, Units, block_of
 from tallymill.engine.numbench.factors import GREATEST_COUNT
 
@@ -43,7 +44,7 @@ def resampled(units: Units, resamples: int, seed: int, workers: int) -> dict[str
         for start in range(0, resamples, at_once):
             numbers = range(start, min(start + at_once, resamples))
             weights = np.stack(list(pool.map(lambda b: weights_of(units, seed, b), numbers)))
-            chunks.append(statistics(_sums(weights, matrices, units, bits), axes))
+            chunks.append(_statistics(weights, matrices, units, bits))
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
@@ -84,6 +85,10 @@ _PARTS = {
     "b": True,
     "single_number": False,
     "single_cw": True,
+    "same_cw": True,
+    "families": False,
+    "sides": False,
+    "errors": False,  # whole numbers already
     "paired": False,
     "paired_cw": True,
     "paired_b": True,
@@ -122,10 +127,10 @@ def matrix_of(block: Block, stratum: int, bits: int) -> Matrix:
     return Matrix(stratum, block.ranges, np.concatenate(parts, axis=1), block.rows, np.concatenate(curve, axis=1))
 
 
-def _sums(weights: NDArray[np.uint8], matrices: _Matrices, units: Units, bits: int) -> Sums:
-    """The sums of some resamples, with these as the first axis."""
-    axes = units.grid.axes
-    totals = _empty(axes, len(units.contrasts), len(weights))
+def _statistics(weights: NDArray[np.uint8], matrices: _Matrices, units: Units, bits: int) -> dict[str, Floats]:
+    """The statistics of some resamples, with these as the first axis."""
+    axes, errors = units.grid.axes, units.errors
+    totals = _empty(units, len(weights))
     curve = np.zeros((len(weights), *axes.shape[:2], GREATEST_COUNT, 3))
     for of, matrix in matrices:
         drawn = weights[:, of].astype(np.float64)
@@ -139,32 +144,37 @@ def _sums(weights: NDArray[np.uint8], matrices: _Matrices, units: Units, bits: i
             curve[:, :, composition, counts[start] - 1] += values.transpose(0, 2, 1)
     unit = 2.0**-bits
     scaled = {name: values * unit if _PARTS[name] else values for name, values in totals.items()}
-    in_units = {name: scaled[name][..., None] / HIGH_UNIT for name in ("cw", "b", "single_cw")}
+    in_units = {name: scaled[name][..., None] / HIGH_UNIT for name in ("cw", "b", "single_cw", "same_cw")}
     number, cw, b = np.moveaxis(curve, -1, 0)
     curves = {name: values[..., None] * (unit / HIGH_UNIT) for name, values in (("curve_cw", cw), ("curve_b", b))}
-    return Sums(**{**scaled, **in_units, **curves, "curve_number": number})
+    families, sides, off = (scaled.pop(name) for name in ("families", "sides", "errors"))
+    found = statistics(Sums(**{**scaled, **in_units, **curves, "curve_number": number}), axes)
+    return found if errors is None else found | error_statistics(families, sides, off * errors.unit)
 
 
-def _empty(axes: Axes, contrasts: int, resamples: int) -> dict[str, Floats]:
-    alone = (*axes.shape[:3], len(axes.detectors))
+def _empty(units: Units, resamples: int) -> dict[str, Floats]:
+    axes = units.grid.axes
+    cells, errors = axes.shape[:3], units.errors is not None
     shapes: dict[str, tuple[int, ...]] = {
         **dict.fromkeys(("number", "cw", "b"), axes.shape),
-        **dict.fromkeys(("single_number", "single_cw"), alone),
-        **dict.fromkeys(("paired", "paired_cw", "paired_b"), (axes.shape[0], contrasts)),
+        **dict.fromkeys(("single_number", "single_cw", "same_cw"), (*cells, len(axes.detectors))),
+        "families": (*cells, len(FAMILIES) * errors),
+        "sides": (*cells, len(SIDES) * errors),
+        "errors": (*cells, len(ERRORS) * errors),
+        **dict.fromkeys(("paired", "paired_cw", "paired_b"), (axes.shape[0], len(units.contrasts))),
     }
     return {name: np.zeros((resamples, *shape)) for name, shape in shapes.items()}
 
 
 def _spread(products: Floats, matrix: Matrix, axes: Axes, totals: dict[str, Floats]) -> None:
     """Add the columns of a block's product to the sums that they belong to."""
-    systems, _, _, layouts, looks = axes.shape
     composition, ranges = matrix.stratum // RANGES, len(matrix.ranges)
     at = 0
     for name, total in totals.items():
         if name.startswith("paired"):
             shape: tuple[int, ...] = total.shape[1:]
         else:
-            shape = (systems, ranges, *((len(axes.detectors),) if name.startswith("single") else (layouts, looks)))
+            shape = (axes.shape[0], ranges, *total.shape[4:])
         size = int(np.prod(shape))
         values = products[:, at : at + size].reshape(len(products), *shape)
         at += size

@@ -12,6 +12,8 @@ from tallymill.engine.numbench.analysis.images import MAX_LEVELS, Images, counts
 from tallymill.engine.numbench.factors import COUNT_RANGES, GREATEST_COUNT, RangeBy, range_codes
 
 FAMILIES = ("none", "cardinality", "binding")
+SIDES = ("under", "exact", "over")
+ERRORS = ("hard", "soft", "hard_relative", "soft_relative")
 HALF = 0.5
 # Counts are sums divided by the number of detectors: two that differ at all differ by far more than this.
 SLACK = 1e-9
@@ -86,7 +88,7 @@ class Counting:
         self._sides: NDArray[np.int64] = np.zeros(0, np.int64)
         self._seen: NDArray[np.int64] = np.zeros(0, np.int64)
         self._coverings: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._errors = [ExactSums() for _ in range(4)]
+        self._errors = [ExactSums() for _ in ERRORS]
         self._visible = [ExactSums() for _ in range(2)]
 
     def add(self, shard: Counted, systems: int) -> None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.numbench.analysis import tabulate
+from tallymill.engine.numbench.analysis import tabulate, tabulate_counts
 from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
 from tallymill.engine.numbench.analysis.chance import chance_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.differences import differences_of
+from tallymill.engine.numbench.analysis.error_sums import ErrorUnits
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid, Sums, axes_of, placing_of, sums_of
 from tallymill.engine.numbench.analysis.images import Factors, Images
-from tallymill.engine.numbench.analysis.leaves import Leaves, Part
+from tallymill.engine.numbench.analysis.keyed import Part
+from tallymill.engine.numbench.analysis.leaves import Leaves
 from tallymill.engine.numbench.analysis.results import Failure, Saturation, SystemRow, Uncovered
 from tallymill.engine.numbench.analysis.sensitivity import sensitivity_of
 from tallymill.engine.numbench.analysis.statistics import statistics
+from tallymill.engine.numbench.analysis.tabulate_counts import counts_on
 from tallymill.engine.numbench.analysis.tallies import Met, PromptUses, Tallies
 from tallymill.engine.numbench.analysis.units import cores_by_id, paired_sums, units_of
 
@@ -43,7 +46,7 @@ class Looked:
 class Shares:
     """What one shard brings. ``statuses`` int64 [S, 3] and ``not_1024`` int64 [S] by code of system; ``looked`` by
     place of the detector; ``failures`` are error texts, ``uncovered`` categories. ``asked`` is by the name of an id,
-    empty where nobody compares what was asked for.
+    empty where nobody compares what was asked for; ``errors`` (see ``error_part_of``) None where nobody resamples.
     """
 
     part: Part
@@ -55,6 +58,7 @@ class Shares:
     failures: Met
     uncovered: Met
     asked: dict[str, Asked] = field(default_factory=dict)
+    errors: Part | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +87,7 @@ class Gathered:
     def add(self, shard: Shares) -> None:
         """Add a shard."""
         images = shard.images
-        self.leaves.add(shard.part)
+        self.leaves.add(shard.part, shard.errors)
         self.prompts.add(images.prompts, images.prompt, images.system)
         for name, asked in shard.asked.items():
             self.asked.setdefault(name, AskedByRun()).add(asked)
@@ -128,16 +132,20 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
     axes = axes_of(gathered.factors, gathered.leaves, systems, gathered.detectors)
     placing = placing_of(gathered.factors, axes, systems)
     grid = Grid.of(gathered.leaves, axes, placing)
-    units = units_of(grid, by_id=resamples > 0)
+    rank = cores_by_id(grid) if resamples else None
+    units = units_of(grid, rank)
     sums = sums_of(grid, paired_sums(units))
     spreads, cells_of = sensitivity_of(sums, axes)
-    point = statistics(_with_axis(sums), axes) | {name: values[None] for name, values in spreads.items()}
-    chance = chance_of(grid, cores_by_id(grid), seed, workers) if resamples else {}
-    drawn = resampled(units, resamples, seed, workers) if resamples else {}
+    counts = counts_on(axes, placing, gathered.counting)
+    point = statistics(_with_axis(sums), axes) | {name: values[None] for name, values in spreads.items()} | counts.point
+    drawn, chance = {}, {}
+    if rank is not None:
+        chance = chance_of(grid, rank[grid.leaves.core], seed, workers)
+        errors = ErrorUnits.of(gathered.leaves.errors, placing.compositions, placing.systems, rank)
+        drawn = resampled(replace(units, errors=errors), resamples, seed, workers)
     estimates = Estimates(point, drawn)
     numbers = grid.numbers()
     overall, cells = tabulate.cells(axes, numbers, sums.single_number, estimates)
-    counts = tabulate.count_tables(axes, placing, gathered.counting)
     rows: dict[str, list[Any]] = {
         "overall": overall,
         "cells": cells,
@@ -146,11 +154,11 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
         "levels": tabulate.levels(axes, numbers, estimates),
         "contrasts": tabulate.contrasts(axes, units.contrasts, sums.paired, estimates),
         "sensitivity": tabulate.sensitivity(axes, estimates, cells_of, chance),
-        "families": counts.families,
-        "signed_errors": counts.signed_errors,
+        "families": tabulate_counts.families(axes, counts, estimates),
+        "signed_errors": tabulate_counts.signed_errors(axes, counts, estimates),
         "curve": tabulate.curve(axes, sums.curve_number, estimates),
-        "visible": counts.visible,
-        "coverage": counts.coverage,
+        "visible": list(tabulate_counts.visible(axes, placing, gathered.counting)),
+        "coverage": list(tabulate_counts.coverage(axes, placing, gathered.counting)),
         "saturation": list(_saturation(gathered, systems)),
         "uncovered": [
             Uncovered(name, category, tally.images)

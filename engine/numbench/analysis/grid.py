@@ -73,7 +73,8 @@ class Sums:
     """Sums over images, by axes after any leading ones (resamples).
 
     ``number`` [..., S, C, K, L, P]; ``cw`` and ``b`` the same with a last axis of units (``of_units``);
-    ``single_number`` [..., S, C, K, D] and ``single_cw``; ``curve_number`` [..., S, C, 100], ``curve_cw``, ``curve_b``;
+    ``single_number`` [..., S, C, K, D] and ``single_cw``, and ``same_cw`` of the ensemble over these images;
+    ``curve_number`` [..., S, C, 100], ``curve_cw``, ``curve_b``;
     ``paired`` [..., S, X] cores that have both sides of contrast X, ``paired_cw`` and ``paired_b`` the sums of their
     differences.
     """
@@ -83,6 +84,7 @@ class Sums:
     b: NDArray[np.float64]
     single_number: NDArray[np.float64]
     single_cw: NDArray[np.float64]
+    same_cw: NDArray[np.float64]
     curve_number: NDArray[np.float64]
     curve_cw: NDArray[np.float64]
     curve_b: NDArray[np.float64]
@@ -223,6 +225,7 @@ def sums_of(grid: Grid, paired: tuple[NDArray[np.float64], NDArray[np.float64], 
             [added(leaves.single_number(d), grid.cell, axes.shape[:3]).astype(np.float64) for d in alone]
         ),
         single_cw=singles([units(2 + d, grid.cell, axes.shape[:3]) for d in alone], 2),
+        same_cw=singles([units(2 + len(alone) + d, grid.cell, axes.shape[:3]) for d in alone], 2),
         curve_number=added(leaves.number(0), curve_places, curve_shape).astype(np.float64),
         curve_cw=units(0, curve_places, curve_shape),
         curve_b=units(1, curve_places, curve_shape),

@@ -31,6 +31,8 @@ STATUSES = (SCORED, ERROR, UNCOVERED)
 MAX_SYSTEMS, MAX_LEVELS = 255, 31
 # A score is 1 - e with e of at most 1: a whole number of 2^-53. Sums of such are exact in two whole numbers.
 SCORE_BITS, LOW_BITS = 53, 26
+# No detector returns nearly as many boxes.
+MOST_OBJECTS = 1 << 20
 T = TypeVar("T", bound=np.signedinteger[Any])
 
 
@@ -164,6 +166,8 @@ def _require_counts(
     for counted in (soft, hard):
         if not (np.isfinite(counted) & (counted >= 0))[of].all():
             raise ValueError("a count of a scored image is not a number of objects")
+        if (counted > MOST_OBJECTS)[of].any():
+            raise ValueError(f"a count of a scored image is more than {MOST_OBJECTS:,} objects")
 
 
 def _status(column: pa.ChunkedArray) -> NDArray[np.int64]:

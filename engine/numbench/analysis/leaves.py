@@ -6,13 +6,12 @@ They grow with the number of prompts, not of images. All are whole numbers, so t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.codes import Names
+from tallymill.engine.numbench.analysis.error_sums import ERROR_BITS, ERROR_COLUMNS
 from tallymill.engine.numbench.analysis.images import (
     LOW_BITS,
     SCORE_BITS,
@@ -21,6 +20,7 @@ from tallymill.engine.numbench.analysis.images import (
     counts_of,
     whole_scores,
 )
+from tallymill.engine.numbench.analysis.keyed import KeyedSums, Part, packed, runs_of
 from tallymill.engine.numbench.factors import RangeBy, range_codes
 
 # Bits of the attributes of a leaf, the last ones lowest. "stratum_range" is the range of the image, "count" that of the
@@ -33,22 +33,12 @@ _WAITING = 2_000_000
 COUNTS = len(STATUSES)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The leaves of one shard: ``core`` int64 [L] into ``cores``, ``attributes`` int64 [L], ``values`` int64 [V, L].
-
-    The values are the numbers of images by status, the number that each of D detectors scored alone, and then of cw, b
-    and the D detectors' scores the sums of the higher and of the lower bits.
-    """
-
-    cores: pa.Array
-    core: NDArray[np.int64]
-    attributes: NDArray[np.int64]
-    values: NDArray[np.int64]
-
-
 def part_of(images: Images, singles: Sequence[NDArray[np.int64]], range_by: RangeBy) -> Part:
     """The leaves of a shard. ``singles`` int64 [I] each: the scores of single detectors as ``Images.cw``, -1 for none.
+
+    Their values are the numbers of images by status, the number that each of D detectors scored alone, and then the
+    sums of the higher and of the lower bits of cw, of b, of the D detectors' scores, and D times of cw over the images
+    that a detector scored.
 
     With ``range_by`` "per-target" they have an entry a target, for then each target counts as an image with a range and
     a score of its own.
@@ -59,22 +49,26 @@ def part_of(images: Images, singles: Sequence[NDArray[np.int64]], range_by: Rang
     if range_by == "per-target":
         image, own, cw, b = _by_target(images)
     scored = images.status[image] == 0
-    attributes = _packed(
-        composition=images.composition[image],
-        stratum_range=range_codes(count)[image],
-        system=images.system[image],
-        layout=images.layout[image],
-        look=images.look[image],
-        count=own,
+    attributes = packed(
+        _BITS,
+        {
+            "composition": images.composition[image],
+            "stratum_range": range_codes(count)[image],
+            "system": images.system[image],
+            "layout": images.layout[image],
+            "look": images.look[image],
+            "count": own,
+        },
     )
     alone = [scored & (single >= 0) for single in singles]
     numbers = [*(images.status[image] == status for status in range(COUNTS)), *alone]
     sums = [cw, b, *(np.where(has, single, 0) for has, single in zip(alone, singles, strict=True))]
+    sums += [np.where(has, cw, 0) for has in alone]
     low = (1 << LOW_BITS) - 1
     values = np.stack(
         [*(n.astype(np.int64) for n in numbers), *(part for s in sums for part in (s >> LOW_BITS, s & low))]
     )
-    order, starts = _runs(images.core[image] << _ATTRIBUTE_BITS | attributes)
+    order, starts = runs_of(images.core[image] << _ATTRIBUTE_BITS | attributes)
     first = order[starts]
     return Part(images.cores, images.core[image][first], attributes[first], _reduced(values[:, order], starts))
 
@@ -96,49 +90,31 @@ def _by_target(images: Images) -> tuple[NDArray[np.int64], ...]:
     return np.concatenate([images.image, empty]), count, cw, b
 
 
-class Leaves:
-    """The leaves of many shards. ``core`` and ``attributes`` int64 [L], ``values`` V such arrays: see ``Part``."""
+class Leaves(KeyedSums):
+    """The leaves of many shards: see ``part_of``. ``errors`` are the rows of ``error_part_of`` that came with them."""
 
     def __init__(self, detectors: int) -> None:
+        super().__init__(_BITS, COUNTS + detectors + 2 * (2 + 2 * detectors))
         self.detectors = detectors
         self.names = Names()
-        self.core: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.attributes: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.values: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * (COUNTS + detectors + 2 * (2 + detectors))
-        self._waiting: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
-        self._waiting_leaves = 0
+        self.errors = KeyedSums(ERROR_BITS, ERROR_COLUMNS)
 
-    def add(self, part: Part) -> None:
-        """Add a shard's."""
-        self._waiting.append((part.core + self.names.add(part.cores), part.attributes, part.values))
-        self._waiting_leaves += len(part.core)
-        if self._waiting_leaves > max(_WAITING, len(self.core) // 2):
+    def add(self, part: Part, errors: Part | None = None) -> None:
+        """Add a shard's; ``errors`` have the same cores."""
+        first = self.names.add(part.cores)
+        self.take(part, first)
+        if errors is not None:
+            self.errors.take(errors, first)
+        if self.waiting > max(_WAITING, len(self.core) // 2):
             self.settle()
 
     def settle(self) -> None:
-        """Bring equal leaves together; they stand by core and attributes then."""
+        """Bring equal leaves together, and equal rows of errors."""
         final = self.names.settle()
         if len(self.names.settled) > _MAX_CORES:
             raise ValueError(f"more than {_MAX_CORES} prompts")
-        core = final[np.concatenate([self.core, *(core for core, _, _ in self._waiting)])]
-        attributes = np.concatenate([self.attributes, *(attributes for _, attributes, _ in self._waiting)])
-        waiting = [values for _, _, values in self._waiting]
-        self._waiting, self._waiting_leaves = [], 0
-        order, starts = _runs(core << _ATTRIBUTE_BITS | attributes)
-        first = order[starts]
-        self.core, self.attributes = core[first], attributes[first]
-        for at in range(len(self.values)):  # one column at a time: memory is the limit
-            column = np.concatenate([self.values[at], *(values[at] for values in waiting)])
-            self.values[at] = np.add.reduceat(column[order], starts) if len(starts) else column
-
-    def attribute(self, name: str) -> NDArray[np.int64]:
-        """One attribute of each leaf: int64 [L]."""
-        shift = 0
-        for known, bits in reversed(_BITS.items()):
-            if known == name:
-                return self.attributes >> shift & ((1 << bits) - 1)
-            shift += bits
-        raise KeyError(name)
+        self.gather(final)
+        self.errors.gather(final)
 
     def number(self, status: int) -> NDArray[np.int64]:
         """Images of a status: int64 [L]."""
@@ -149,26 +125,14 @@ class Leaves:
         return self.values[COUNTS + detector]
 
     def sums(self, score: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of cw (0), b (1) or a single detector (2 and on) the sums in units of 2^-27 and of 2^-53, to be added."""
+        """Of cw (0), b (1), a single detector d (2 + d), or cw over the images that it scored (2 + D + d) the sums in
+        units of 2^-27 and of 2^-53, to be added.
+        """
         first = COUNTS + self.detectors + 2 * score
         return self.values[first], self.values[first + 1]
 
 
 HIGH_UNIT, LOW_UNIT = 2.0 ** (LOW_BITS - SCORE_BITS), 2.0**-SCORE_BITS
-
-
-def _packed(**attributes: NDArray[np.int64]) -> NDArray[np.int64]:
-    found = np.zeros_like(attributes["count"])
-    for name, bits in _BITS.items():
-        found = found << bits | attributes[name]
-    return found
-
-
-def _runs(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The order that sorts keys, and where in it each distinct key begins."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    return order, np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(keys)])
 
 
 def _reduced(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,6 +37,20 @@ def statistics(sums: Sums, axes: Axes) -> dict[str, Floats]:
     return found
 
 
+def error_statistics(families: Floats, sides: Floats, errors: Floats) -> dict[str, Floats]:
+    """Shares of images by family and of targets by side, [..., S, C+1, K+1, 3], and mean errors, [..., 4]; "all" last.
+
+    ``families`` [..., S, C, K, 3], ``sides`` likewise, ``errors`` [..., S, C, K, 4] are sums.
+    """
+    families, sides, errors = (with_all(x, -2, -3) for x in (families, sides, errors))
+    targets = sides.sum(axis=-1, keepdims=True)
+    return {
+        "family": ratio(families, families.sum(axis=-1, keepdims=True)),
+        "side": ratio(sides, targets),
+        "error": ratio(errors, targets),
+    }
+
+
 def membership(axes: Axes, factor: str, levels: list[str]) -> Floats:
     """Which looks belong to each level of a factor: 0 or 1, [P, levels]."""
 
@@ -69,8 +83,12 @@ def _cells(sums: Sums) -> dict[str, Floats]:
     number = with_all(sums.number.sum(axis=(_LAYOUT, _LOOK)), -1, -2)
     cw, b = (of_units(with_all(x.sum(axis=(_LAYOUT - 1, _LOOK - 1)), -2, -3)) for x in (sums.cw, sums.b))
     cw, b = ratio(cw, number), ratio(b, number)
-    alone = ratio(of_units(with_all(sums.single_cw, -3, -4)), with_all(sums.single_number, -2, -3))
-    return {"cell.cw_nps": cw, "cell.b_nps": b, "cell.gap": b - cw, "cell.single_cw": alone}
+    number = with_all(sums.single_number, -2, -3)
+    alone, same = (ratio(of_units(with_all(x, -3, -4)), number) for x in (sums.single_cw, sums.same_cw))
+    return {
+        **{"cell.cw_nps": cw, "cell.b_nps": b, "cell.gap": b - cw},
+        **{"cell.single_cw": alone, "cell.ensemble_same": same},
+    }
 
 
 def _named(name: str, number: Floats, cw: Floats, b: Floats, *, drop: tuple[int, ...]) -> dict[str, Floats]:

@@ -1,32 +1,24 @@
-"""The rows of every table, from estimates and counts."""
+"""The rows of the tables of scores, from estimates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.exact_sum import rounded
-from tallymill.engine.numbench.analysis.counting import FAMILIES, Counting
 from tallymill.engine.numbench.analysis.estimates import Estimates
-from tallymill.engine.numbench.analysis.grid import Axes, Placing
+from tallymill.engine.numbench.analysis.grid import Axes
 from tallymill.engine.numbench.analysis.images import UNKNOWN
 from tallymill.engine.numbench.analysis.pairs import PairedLevels
 from tallymill.engine.numbench.analysis.results import (
     ALL,
     Cell,
     Contrast,
-    Coverage,
     CurvePoint,
-    Families,
     Level,
     Loss,
     Sensitivity,
-    SignedError,
-    VisiblePoint,
 )
 from tallymill.engine.numbench.analysis.sensitivity import factors_of
 from tallymill.engine.numbench.analysis.statistics import membership, with_all
@@ -44,7 +36,7 @@ def cells(axes: Axes, numbers: Ints, alone: NDArray[np.float64], estimates: Esti
     status = with_all(numbers.sum(axis=(-1, -2)), -1, -2)
     overall: list[Cell] = []
     found: list[Cell] = []
-    for s, c, k, names in _cells(axes):
+    for s, c, k, names in cells_on(axes):
         scored, error, uncovered = status[:, s, c, k].tolist()
         cell = Cell(
             *names,
@@ -58,6 +50,7 @@ def cells(axes: Axes, numbers: Ints, alone: NDArray[np.float64], estimates: Esti
             gap=estimates("cell.gap", s, c, k),
             single_cw={name: estimates("cell.single_cw", s, c, k, d) for d, name in enumerate(axes.detectors)},
             single_scored={name: int(alone[s, c, k, d]) for d, name in enumerate(axes.detectors)},
+            ensemble_same={name: estimates("cell.ensemble_same", s, c, k, d) for d, name in enumerate(axes.detectors)},
         )
         (overall if names[1:] == (ALL, ALL) else found).append(cell)
     return overall, found
@@ -149,67 +142,8 @@ def sensitivity(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class CountTables:
-    """The tables that ``Counting`` fills."""
-
-    families: list[Families]
-    signed_errors: list[SignedError]
-    visible: list[VisiblePoint]
-    coverage: list[Coverage]
-
-
-def count_tables(axes: Axes, placing: Placing, counting: Counting) -> CountTables:
-    """Families and signed errors by composition and range, "all" last; visible counts by layout and request."""
-    systems = len(placing.systems)
-    families = with_all(_placed(counting.families(systems), placing.systems, placing.compositions, axes), 2, 1)
-    sides = with_all(_placed(counting.sides(systems), placing.systems, placing.compositions, axes), 2, 1)
-    errors = [
-        with_all(_placed(sums, placing.systems, placing.compositions, axes), 2, 1) for sums in counting.errors(systems)
-    ]
-    found = CountTables([], [], [], [])
-    for s, c, k, names in _cells(axes):
-        stress = names[2] in STRESS_RANGES
-        of = dict(zip(FAMILIES, families[s, c, k].tolist(), strict=True))
-        found.families.append(Families(*names, stress, sum(of.values()), **of))
-        under, exact, over = sides[s, c, k].tolist()
-        targets = under + exact + over
-        hard, soft, hard_relative, soft_relative = (
-            rounded(sums[s, c, k]) / targets if targets else None for sums in errors
-        )
-        means = hard, soft, hard_relative, soft_relative
-        found.signed_errors.append(SignedError(*names, stress, targets, *means, under, exact, over))
-    found.visible.extend(_visible(axes, placing, counting))
-    coverings = _placed(counting.coverings(systems), placing.systems, placing.compositions, axes)
-    for s, c, d in np.argwhere(coverings > 0).tolist():
-        found.coverage.append(Coverage(axes.systems[s], axes.compositions[c], d, int(coverings[s, c, d])))
-    return found
-
-
-def _visible(axes: Axes, placing: Placing, counting: Counting) -> Iterator[VisiblePoint]:
-    systems = len(placing.systems)
-    seen, hard, soft = (
-        _placed(values, placing.systems, placing.layouts, axes, layouts=True)
-        for values in (counting.seen(systems), *counting.visible(systems))
-    )
-    for s, layout, n in np.argwhere(seen > 0).tolist():
-        number = int(seen[s, layout, n])
-        mean_hard, mean_soft = (rounded(sums[s, layout, n]) / number for sums in (hard, soft))
-        stress = count_range(n) in STRESS_RANGES
-        yield VisiblePoint(axes.systems[s], axes.layouts[layout], n, number, mean_hard, mean_soft, stress)
-
-
-def _placed(values: NDArray[Any], systems: Ints, second: Ints, axes: Axes, *, layouts: bool = False) -> NDArray[Any]:
-    """From codes to places: arrays of shape [S, codes, ...] to [S, C or L, ...]."""
-    found = np.zeros(
-        (len(axes.systems), len(axes.layouts if layouts else axes.compositions), *values.shape[2:]), values.dtype
-    )
-    s, c = np.broadcast_arrays(systems[:, None], second[None, : values.shape[1]])
-    np.add.at(found, (s, c), values[:, : len(second)])
-    return found
-
-
-def _cells(axes: Axes) -> Iterator[tuple[int, int, int, tuple[str, str, str]]]:
+def cells_on(axes: Axes) -> Iterator[tuple[int, int, int, tuple[str, str, str]]]:
+    """The places of all cells of Table 4, "all" last on its axis, with the names of system, composition and range."""
     for s, system in enumerate(axes.systems):
         for c, composition in enumerate([*axes.compositions, ALL]):
             for k, name in enumerate([*COUNT_RANGES, ALL]):

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallymill.engine.exact_sum import ExactSums, rounded
+from tallymill.engine.numbench.analysis.error_sums import ErrorUnits
 from tallymill.engine.numbench.analysis.grid import Grid
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT, LOW_UNIT
 from tallymill.engine.numbench.analysis.pairs import PairedLevels, contrasts_of, differences
@@ -26,7 +27,7 @@ class Units:
     """Units with a scored image: those of unit u are the leaves ``order[first[u]:first[u+1]]`` of ``grid``.
 
     ``order`` int64 [L'], ``first`` int64 [U+1], ``stratum`` int32 [U], ascending; inside a stratum units stand by their
-    core, by its id where they were made with ``by_id``.
+    core, or by its rank where cores were given one. ``errors`` are the rows of errors of the same units.
     """
 
     grid: Grid
@@ -34,6 +35,7 @@ class Units:
     first: NDArray[np.int64]
     stratum: NDArray[np.int32]
     contrasts: list[PairedLevels]
+    errors: ErrorUnits | None = None
 
     def __len__(self) -> int:
         return len(self.stratum)
@@ -67,16 +69,16 @@ class Units:
 
 
 def cores_by_id(grid: Grid) -> NDArray[np.int64]:
-    """The core of each leaf as its place among all ids in order: int64 [L]."""
+    """The place of each core among all ids in order: int64 [cores]."""
     ids = np.asarray(pc.sort_indices(grid.leaves.names.settled), np.int64)
     rank = np.empty(len(ids), np.int64)
     rank[ids] = np.arange(len(ids))
-    return rank[grid.leaves.core]
+    return rank
 
 
-def units_of(grid: Grid, *, by_id: bool) -> Units:
-    """Order the leaves by unit, leaving out units without a scored image."""
-    core = cores_by_id(grid) if by_id else grid.leaves.core
+def units_of(grid: Grid, rank: NDArray[np.int64] | None = None) -> Units:
+    """Order the leaves by unit, leaving out units without a scored image; ``rank`` int64 are the places of cores."""
+    core = grid.leaves.core if rank is None else rank[grid.leaves.core]
     order = np.lexsort((core, grid.stratum))
     core, stratum = core[order], grid.stratum[order]
     new = np.concatenate([[True], (core[1:] != core[:-1]) | (stratum[1:] != stratum[:-1])])[: len(core)]
@@ -91,9 +93,10 @@ def units_of(grid: Grid, *, by_id: bool) -> Units:
 class Block:
     """What U consecutive units of one stratum bring to the sums, of the ranges K' in ``ranges`` only.
 
-    ``number``, ``cw`` and ``b`` float64 [U, S, K', L, P]; ``single_number`` and ``single_cw`` [U, S, K', D];
-    ``paired``, ``paired_cw``, ``paired_b`` [U, S, X]. ``rows`` int64 [2, R] has for each pair of a unit (in
-    the block) and a count both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
+    ``number``, ``cw`` and ``b`` float64 [U, S, K', L, P]; ``single_number``, ``single_cw`` and ``same_cw``
+    [U, S, K', D]; ``families``, ``sides`` [U, S, K', 3] and ``errors`` [U, S, K', 4], see ``ErrorUnits``; ``paired``,
+    ``paired_cw``, ``paired_b`` [U, S, X]. ``rows`` int64 [2, R] has for each pair of a unit (in the block) and a count
+    both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
     """
 
     ranges: NDArray[np.int32]
@@ -102,6 +105,10 @@ class Block:
     b: NDArray[np.float64]
     single_number: NDArray[np.float64]
     single_cw: NDArray[np.float64]
+    same_cw: NDArray[np.float64]
+    families: NDArray[np.float64]
+    sides: NDArray[np.float64]
+    errors: NDArray[np.float64]
     paired: NDArray[np.float64]
     paired_cw: NDArray[np.float64]
     paired_b: NDArray[np.float64]
@@ -121,20 +128,27 @@ def block_of(units: Units, of: slice) -> Block:
     coarse, shape = (unit * systems + system) * len(ranges) + own, (size, systems, len(ranges))
     fine, fine_shape = (coarse * layouts + grid.layout[leaf]) * looks + grid.look[leaf], (*shape, layouts, looks)
     number, cw, b = (_sums(grid, leaf, which, fine, fine_shape) for which in (None, 0, 1))
+    detectors = len(axes.detectors)
     alone = [
-        [_sums(grid, leaf, which, coarse, shape, d) for which in (None, 2 + d)] for d in range(len(axes.detectors))
+        [_sums(grid, leaf, which, coarse, shape, d) for which in (None, 2 + d, 2 + detectors + d)]
+        for d in range(detectors)
     ]
+    singles = [np.stack(parts, axis=-1) for parts in zip(*alone, strict=True)] or [np.zeros((*shape, 0))] * 3
     pairs, row = np.unique(count * size + unit, return_inverse=True)
     curve = np.stack([_sums(grid, leaf, w, row * systems + system, (len(pairs), systems)) for w in (None, 0, 1)])
-    empty = np.zeros((*shape, 0))
+    errors = [np.zeros((*shape, 0))] * 3 if units.errors is None else units.errors.block(of, systems, ranges)
     paired, paired_cw, paired_b = _paired(units, leaf, unit, (size, systems, len(units.contrasts)))
     return Block(
         ranges=ranges,
         number=number,
         cw=cw,
         b=b,
-        single_number=np.stack([one for one, _ in alone], axis=-1) if alone else empty,
-        single_cw=np.stack([one for _, one in alone], axis=-1) if alone else empty,
+        single_number=singles[0],
+        single_cw=singles[1],
+        same_cw=singles[2],
+        families=errors[0],
+        sides=errors[1],
+        errors=errors[2],
         paired=paired,
         paired_cw=paired_cw,
         paired_b=paired_b,

@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 import tallymill
-from tallymill.commands.base import DONE, Json, SetAgain, app, code_of, print_json
+from tallymill.commands.base import DONE, SOME_FAILED, Json, SetAgain, app, code_of, print_json
+from tallymill.engine.words import counted
 from tallymill.errors import UsageError
 from tallymill.runners import console
 
@@ -83,12 +84,18 @@ def dump(
     out
         The file to write.
     """
-    rows = tallymill.dump(run, out, form=form, detectors=detector)
+    source = tallymill.load(run)
+    rows = tallymill.dump(source, out, form=form, detectors=detector)
+    undone = source.undone(detector)
     if as_json:
-        print_json({"out": str(out), "proposals": rows})
+        print_json({"out": str(out), "proposals": rows, "shards": len(source.shards), "shards_undone": undone})
     else:
         console.tell(f"{rows:,} proposals written to {out}")
-    return DONE
+        if undone:
+            console.tell(
+                f"{undone:,} of {counted(len(source.shards), 'shard')} not done yet: the file lacks their images"
+            )
+    return SOME_FAILED if undone else DONE
 
 
 def _tau(text: str) -> tuple[str, float]:

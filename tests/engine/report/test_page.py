@@ -251,7 +251,7 @@ def test_every_table_that_is_cut_says_so(analysis_of, page_of, report_example, m
         r'<caption><span>([^<]*)</span>(?:(?!<caption>).)*?class="muted cut">([\d,]+) more rows?:', html, re.S
     )
     more = {name: int(number.replace(",", "")) for name, number in cut}
-    assert len(more) == 14
+    assert len(more) == 15
     assert (more["Further reasons"], more["Categories without a detector"]) == (2, 1)
     assert more["Agreement by count range"] == 3
     assert more["Sensitivity of cw-NPS"] == len(found.sensitivity) - 11

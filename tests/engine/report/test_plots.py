@@ -20,17 +20,18 @@ from tallymill.engine.numbench.analysis.results import (
 )
 from tallymill.engine.numbench.collision.fit import fit_layouts
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
-from tallymill.engine.report import canvas, plots
+from tallymill.engine.report import canvas, forest, plots
 from tallymill.engine.report.collision import collision_figure
+from tallymill.engine.report.figures import figures_of
 from tallymill.engine.report.svg import _FONT, _letters, svg_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURES = (
     plots.curve_figure,
-    plots.layout_figure,
-    plots.appearance_figure,
-    plots.sensitivity_figure,
-    plots.detector_figure,
+    forest.layout_figure,
+    forest.appearance_figure,
+    forest.sensitivity_figure,
+    forest.detector_figure,
     plots.families_figure,
     collision_figure,
 )
@@ -66,7 +67,7 @@ def analysis(systems, counts=(1, 20, 60)):
             for factor in ("count_range", "appearance: quality")
         ],
         families=[
-            Families(s, composition, name, name in STRESS_RANGES, 10, 5, 3, 2)
+            Families(s, composition, name, name in STRESS_RANGES, 10, 5, 3, 2, some(0.5), some(0.3), some(0.2))
             for s in systems
             for composition in COMPOSITIONS
             for name in COUNT_RANGES
@@ -115,9 +116,9 @@ def test_any_names_can_be_drawn(make):
     svg = svg_of(make(analysis(names)), names[2], "\ud800\0 & <b>")
     ElementTree.fromstring(svg)
     assert "<script" not in svg
-    if make is not collision_figure and make not in (plots.detector_figure, plots.families_figure):
+    if make is not collision_figure and make not in (forest.detector_figure, plots.families_figure):
         assert {"_hidden", "$x_1$", "<script>alert(1)</script>", "猫 🐈", "a b c", "(no name)"} <= {*texts(svg)}
-    if make is not plots.sensitivity_figure:
+    if make is not forest.sensitivity_figure:
         assert sum(text.startswith("LLLL") for text in texts(svg)) == 2
 
 
@@ -134,7 +135,7 @@ def test_counts_above_50_are_marked(last, panels):
 
 def test_ranges_above_50_are_marked_in_the_families():
     shown = texts(svg_of(plots.families_figure(analysis(["one"])), "", ""))
-    assert [text for text in shown if "-" in text] == ["1-25", "26-50", "51-75 ‡", "76-100 ‡"]
+    assert [text for text in shown if "–" in text] == ["1–25", "26–50", "51–75 ‡", "76–100 ‡"]
 
 
 def test_the_collision_figure_tells_the_capacities_of_one_system():
@@ -167,6 +168,63 @@ def test_one_count_alone_shows_its_interval():
     lines = [found for ax in figure.axes for found in ax.collections if isinstance(found, LineCollection)]
     ends = [[round(y, 3) for _, y in segment] for line in lines for segment in line.get_segments()]
     assert ends == [[0.35, 0.45]] * 4  # two systems, two compositions
+
+
+def test_systems_of_different_compositions_have_a_curve_each():
+    found = analysis(["one", "two"])
+    apart = [row for row in found.curve if (row.system == "one") == (row.composition == "single")]
+    figure = plots.curve_figure(dataclasses.replace(found, curve=apart))
+    svg_of(figure, "", "")  # warns where panels have no room
+    assert [len(ax.lines) for ax in figure.axes] == [1, 1]
+
+
+def test_of_many_systems_figures_show_the_first():
+    names = [f"system {i}" for i in range(14)]
+    shown = figures_of(analysis(names))
+    assert {*shown} == {"curve", "layout", "appearance", "sensitivity", "detectors", "families", "collision"}
+    for name, plot in shown.items():
+        for svg in filter(None, (plot.narrow, plot.broad)):
+            found = {text for text in texts(svg) if text.startswith("system")}
+            assert found == {*names[:12]}, name
+
+
+def test_several_panels_are_drawn_for_the_page_s_width_too():
+    one, two = figures_of(analysis(["one"])), figures_of(analysis(["one", "two"]))
+    assert {name for name, plot in one.items() if plot.broad} == {"curve", "families"}
+    assert {name for name, plot in two.items() if plot.broad} == {"curve", "families", "collision"}
+    sides = [ElementTree.fromstring(svg).get("viewBox").split() for svg in (two["curve"].narrow, two["curve"].broad)]
+    assert [float(width) for _, _, width, _ in sides] == [canvas.WIDTH, canvas.BROAD]
+    assert float(sides[0][3]) > 1.5 * float(sides[1][3])
+
+
+def test_shares_have_intervals_from_either_end_of_their_bar():
+    from matplotlib.collections import LineCollection
+
+    figure = plots.families_figure(analysis(["one"]))
+    lines = [found for found in figure.axes[0].collections if isinstance(found, LineCollection)]
+    ends = {tuple(round(float(x), 3) for x, _ in segment) for line in lines for segment in line.get_segments()}
+    assert ends == {(0.45, 0.55), (0.75, 0.85)}  # no error: 0.5; binding: 0.2 from the right
+
+
+@pytest.mark.parametrize(("images", "hollow"), [(9, 0), (7, 1)])
+def test_the_ensemble_is_shown_over_a_detector_s_images_where_these_are_fewer(images, hollow):
+    found = analysis(["one"])
+    cell = dataclasses.replace(found.overall[0], single_scored={"a": images}, ensemble_same={"a": some(0.45)})
+    figure = forest.detector_figure(dataclasses.replace(found, overall=[cell]))
+    marks = [line for line in figure.axes[0].lines if line.get_fillstyle() == "none"]
+    assert [line.get_xdata() for line in marks] == [[0.45]] * hollow
+
+
+def test_a_legend_is_read_row_by_row():
+    names = [f"{letter} {'long' * 5}" for letter in "abc"]
+    with canvas.drawing():
+        figure, _ = canvas.panels([90.0])
+        canvas.legend(figure, [(name, canvas.key(color="red")) for name in names])
+        figure.draw_without_rendering()
+    (first, second, third) = sorted(figure.legends[0].get_texts(), key=lambda text: text.get_text())
+    across, down = zip(*(text.get_window_extent().min for text in (first, second, third)), strict=True)
+    assert down[0] == down[1] > down[2]
+    assert across[0] == across[2] < across[1]
 
 
 def test_values_that_do_not_exist_are_left_out():
@@ -222,7 +280,7 @@ def test_global_state_of_matplotlib_stays_as_it_was(monkeypatch):
 @pytest.mark.parametrize("form", ["png", "svg", "pdf"])
 def test_files_are_the_same_bytes_each_time(tmp_path, form):
     for name in ("a", "b"):
-        canvas.save_figure(plots.layout_figure(analysis(["one"])), tmp_path / f"{name}.{form}")
+        canvas.save_figure(forest.layout_figure(analysis(["one"])), tmp_path / f"{name}.{form}")
     assert (tmp_path / f"a.{form}").read_bytes() == (tmp_path / f"b.{form}").read_bytes()
 
 

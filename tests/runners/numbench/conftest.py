@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import tallymill
-from tallymill.runners.plan import Shard
 from tallymill.runners.run_folder import stamps_of
 from tallymill.runners.sink import ScoresPart
 
@@ -43,10 +42,10 @@ def rewrite(path: Path, counted: list[list[float]]) -> None:
             errors.append(abs(count - target["requested"]) / target["requested"])
         row["cw_nps"] = row["b_nps"] = max(0.0, 1.0 - sum(errors) / len(errors))
     table = pa.Table.from_pylist(rows, schema=table.schema)
-    shard = Shard(0, 0, len(table))
-    part = ScoresPart(path / "scores" / shard.part, stamps_of(run.record).scores, shard)
-    part.write(table.combine_chunks().to_batches()[0])
-    part.close({})
+    for shard in run.shards:
+        part = ScoresPart(path / "scores" / shard.part, stamps_of(run.record).scores, shard)
+        part.write(table.slice(shard.start, len(shard)).combine_chunks().to_batches()[0])
+        part.close({})
 
 
 def find_cell(analysis: Any, composition: str = "all", count_range: str = "all", system: str | None = None) -> Any:

@@ -147,6 +147,8 @@ def test_single_detectors(run, analysis, rows, ensemble_file, tmp_path):
                 and row in chosen([row], system=cell.system, composition=cell.composition, range=cell.count_range)
             ]
             assert cell.single_cw[name].value == mean(of)
+            assert cell.ensemble_same[name].value == cell.cw_nps.value  # they cover everything
+            assert ends(cell.ensemble_same[name]) == pytest.approx(ends(cell.cw_nps), abs=1e-12, nan_ok=True)
 
 
 def contrast(rows, factor, level, reference, score):
@@ -236,6 +238,8 @@ def test_families(analysis, rows):
         assert [found.none, found.cardinality, found.binding] == [
             kinds.count(kind) for kind in ("none", "cardinality", "binding")
         ]
+        for kind in ("none", "cardinality", "binding"):
+            assert getattr(found, f"{kind}_share").value == (kinds.count(kind) / len(kinds) if kinds else None)
 
 
 def test_signed_errors(analysis, rows):
@@ -245,13 +249,16 @@ def test_signed_errors(analysis, rows):
         hard = [target["hard"] - target["requested"] for target in targets]
         soft = [target["soft"] - target["requested"] for target in targets]
         assert found.targets == len(targets)
-        assert (found.hard, found.soft) == (mean(hard), mean(soft))
+        assert (found.hard.value, found.soft.value) == (mean(hard), mean(soft))
         requested = [target["requested"] for target in targets]
-        assert found.hard_relative == mean(e / n for e, n in zip(hard, requested, strict=True))
-        assert found.soft_relative == mean(e / n for e, n in zip(soft, requested, strict=True))
+        assert found.hard_relative.value == mean(e / n for e, n in zip(hard, requested, strict=True))
+        assert found.soft_relative.value == mean(e / n for e, n in zip(soft, requested, strict=True))
         assert found.under == sum(error < -0.5 for error in hard)
         assert found.over == sum(error > 0.5 for error in hard)
         assert found.exact == len(targets) - found.under - found.over
+        for side in ("under", "exact", "over"):
+            share = getattr(found, f"{side}_share").value
+            assert share == (getattr(found, side) / len(targets) if targets else None)
 
 
 def test_visible_counts(analysis, rows):

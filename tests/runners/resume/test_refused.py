@@ -97,7 +97,7 @@ def test_a_folder_with_parts_but_no_record(go_on, plain, copy):
 
 
 @pytest.mark.parametrize(
-    ("text", "named"), [("{", "cannot be read"), ("[]", "not written by tallymill"), ("{}", "not written")]
+    ("text", "named"), [("{", "cannot be read"), ("[]", "it is no JSON object"), ("{}", "created is missing")]
 )
 def test_a_record_that_is_none(go_on, text, named, plain, copy):
     (copy / "run.json").write_text(text)

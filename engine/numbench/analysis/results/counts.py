@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallymill.engine.numbench.analysis.results.estimate import Estimate
+
 
 @dataclass(frozen=True, slots=True)
 class Families:
     """Scored images by failure family (Table 6), from hard errors e_i = n^_i - n_i.
 
-    none: every |e_i| <= .5; binding: k >= 2 and |sum of e_i| <= .5; cardinality: else.
+    none: every |e_i| <= .5; binding: k >= 2 and |sum of e_i| <= .5; cardinality: else. The shares are of ``scored``.
     """
 
     system: str
@@ -20,13 +22,16 @@ class Families:
     none: int
     cardinality: int
     binding: int
+    none_share: Estimate
+    cardinality_share: Estimate
+    binding_share: Estimate
 
 
 @dataclass(frozen=True, slots=True)
 class SignedError:
     """Counted minus requested over the targets of scored images, in objects and as a share of the request.
 
-    ``under``, ``exact``, ``over`` count targets by their hard error (exact: |e| <= .5).
+    ``under``, ``exact``, ``over`` count targets by their hard error (exact: |e| <= .5); the shares are of ``targets``.
     """
 
     system: str
@@ -34,13 +39,16 @@ class SignedError:
     count_range: str
     stress_test: bool
     targets: int
-    hard: float | None
-    soft: float | None
-    hard_relative: float | None
-    soft_relative: float | None
+    hard: Estimate
+    soft: Estimate
+    hard_relative: Estimate
+    soft_relative: Estimate
     under: int
     exact: int
     over: int
+    under_share: Estimate
+    exact_share: Estimate
+    over_share: Estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ class Cell:
     """Means over the scored images of one cell of Table 4; ``composition`` and ``count_range`` may be "all".
 
     ``gap`` is b - cw; ``single_cw`` is the score that each detector would give alone, over the images of the cell that
-    it covers, of which there are ``single_scored``.
+    it covers, of which there are ``single_scored``; ``ensemble_same`` is the ensemble's over these very images, for
+    detectors that cover different images do not compare otherwise.
     """
 
     system: str
@@ -28,6 +29,7 @@ class Cell:
     gap: Estimate
     single_cw: dict[str, Estimate] = field(default_factory=dict)
     single_scored: dict[str, int] = field(default_factory=dict)
+    ensemble_same: dict[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

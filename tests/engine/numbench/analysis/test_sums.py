@@ -180,7 +180,7 @@ def paired_by_hand(grid, contrast, system):
 def test_paired_differences_by_hand(monkeypatch, at_once):
     monkeypatch.setattr(units, "_LEAVES", at_once)
     grid = made_up_grid(at_once)
-    of = units.units_of(grid, by_id=True)
+    of = units.units_of(grid, units.cores_by_id(grid))
     number, cw, _ = units.paired_sums(of)
     block = [units.block_of(of, one) for one in of.blocks()]
     assert [c.name for c in of.contrasts] == ["grid", "scene", "random", "guided", "modified", *MODIFIER_GROUPS]
@@ -197,5 +197,5 @@ def test_units_of_one_leaf_are_not_paired(monkeypatch):
     grid = made_up_grid(0, cores=400)
     grid.leaves.core[:] = np.arange(400)
     monkeypatch.setattr(units, "differences", lambda *_: pytest.fail("there is nothing to compare"))
-    number, cw, b = units.paired_sums(units.units_of(grid, by_id=False))
+    number, cw, b = units.paired_sums(units.units_of(grid))
     assert not np.any([number, cw, b])

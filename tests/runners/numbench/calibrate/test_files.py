@@ -73,7 +73,7 @@ def test_folders_that_are_refused(objects, write, run: Run, tmp_path: Path) -> N
     [
         ("{", "not a calibration"),
         ("[]", "not a calibration"),
-        ('{"tallymill": "9.9"}', r"'detectors' \(tallymill 9\.9 wrote it, this is \d"),
+        ('{"tallymill": "9.9"}', r"run is missing \(tallymill 9\.9 wrote it, this is \d"),
         ('{"detectors": [{}]}', "not a calibration"),
     ],
 )
