@@ -32,6 +32,7 @@ class AnswerLog:
         self._path = path
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._broken: OSError | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
         new = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
@@ -61,7 +62,12 @@ class AnswerLog:
             ) from None
 
     async def append(self, record: Mapping[str, Any]) -> None:
-        """Return once the record is on the disk. It gets there also when the task that waits is cancelled."""
+        """Return once the record is on the disk. It gets there also when the task that waits is cancelled.
+
+        After an ``OSError`` nothing more is written: the end of the file may be torn.
+        """
+        if self._broken is not None:
+            raise self._broken
         line = json.dumps(record, ensure_ascii=True, separators=(", ", ": ")).encode("ascii") + b"\n"
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((line, done))
@@ -83,6 +89,7 @@ class AnswerLog:
                 try:
                     await loop.run_in_executor(self._thread, self._write_and_sync, data)
                 except OSError as exc:
+                    self._broken = exc
                     for _, done in (*batch, *self._waiting):
                         if not done.done():
                             done.set_exception(exc)

@@ -53,8 +53,15 @@ class AskSummary:
 
 
 def last_of_each(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The record that counts, by question: the last one, for what failed may have been asked again."""
-    return {question: row for row in rows for question in row["question_ids"]}
+    """The record that counts, by question: the last one, for what failed may have been asked again.
+
+    Without its texts, which of all questions together can be long.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        short = {name: value for name, value in row.items() if name not in ("response", "reasoning")}
+        last.update(dict.fromkeys(row["question_ids"], short))
+    return last
 
 
 def is_over(row: dict[str, Any]) -> bool:

@@ -126,13 +126,17 @@ def _answer_with_a_digit(model: Qwen2_5_VLForConditionalGeneration, digits: list
     for name, weight in model.named_parameters():
         if "self_attn" in name or "mlp" in name:  # the usual start is so small that the last token alone would decide
             weight.mul_(10)
+    for layer in model.model.language_model.layers:  # so the first number of a state is that of its own token
+        layer.self_attn.o_proj.weight[0] = 0
+        layer.mlp.down_proj.weight[0] = 0
     embedding = model.get_input_embeddings().weight
-    output = model.get_output_embeddings().weight
-    output.zero_()
-    output[digits, 1:] = torch.randn(len(digits), WIDTH - 1)
     embedding[:, 0] = 0
     embedding[digits, 0] = 50.0
+    output = model.get_output_embeddings().weight
+    output.zero_()
     output[end, 0] = 50.0
+    half = 4 * torch.randn(len(digits) // 2, WIDTH - 1)  # sharp, for servers that sample
+    output[digits, 1:] = torch.cat([half, -half])  # one of them is always above 0, where every other token is
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -194,6 +194,32 @@ def test_what_is_not_synced_is_not_done(asker, monkeypatch):
     assert asker().answered == 6
 
 
+def test_nothing_follows_a_line_that_was_torn(tmp_path, monkeypatch):
+    """A disk that is full takes a part of a line, and then has room again."""
+    real, calls = os.write, []
+
+    def half(file, data):
+        calls.append(file)
+        if len(calls) == 1:
+            return real(file, bytes(data)[:5])
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return real(file, data)
+
+    async def write():
+        with AnswerLog(tmp_path / "answers.jsonl") as log:
+            monkeypatch.setattr(os, "write", half)
+            for n in (1, 2):
+                with pytest.raises(OSError, match="No space left"):
+                    await log.append({"n": n})
+
+    asyncio.run(write())
+    assert (tmp_path / "answers.jsonl").read_text() == '{"n":'
+    with AnswerLog(tmp_path / "answers.jsonl"):
+        pass
+    assert (tmp_path / "answers.jsonl").read_text() == ""
+
+
 def test_one_sync_for_all_that_came_meanwhile(tmp_path, monkeypatch):
     real, syncs = os.fsync, []
 
