@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_goes_on(asker, chat, dataset_at, tmp_path, command
     async def slow(seen):
         if len(chat.seen) >= 40:
             enough.set()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.03)
         return seen.question[-1]
 
     chat.answer = slow

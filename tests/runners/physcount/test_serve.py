@@ -158,8 +158,8 @@ def test_a_python_without_vllm(asker):
 
 def test_one_that_is_never_ready(asker, vllm, started, monkeypatch):
     monkeypatch.setenv("FAKE_DOES", "hang")
-    with pytest.raises(RunError, match="not ready after 1 s") as caught:
-        asker(endpoint=None, model=None, serve=Serve("org/model", vllm, wait=1.0))
+    with pytest.raises(RunError, match="not ready after 4 s") as caught:
+        asker(endpoint=None, model=None, serve=Serve("org/model", vllm, wait=4.0))
     assert "--serve-wait" in str(caught.value)
     assert all_gone(started()["pids"])
 
