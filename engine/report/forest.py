@@ -7,7 +7,6 @@ from typing import Any
 
 from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Contrast, Estimate
 from tallymill.engine.report.canvas import (
-    GRID,
     INK,
     Look,
     drawn,
@@ -19,6 +18,7 @@ from tallymill.engine.report.canvas import (
     panels,
     shortened,
 )
+from tallymill.engine.report.marks import dot, interval, name_rows
 from tallymill.engine.report.tables import shown_sensitivity
 
 
@@ -46,18 +46,18 @@ def _contrast_figure(analysis: Analysis, factor: str) -> Any | None:
     for row in rows:
         _contrast(ax, row, levels.index(row.level), systems, look[row.system])
     ax.axvline(0, color=INK, linewidth=0.9)
-    _rows(ax, [level.replace("_", " ") for level in shortened(levels, 24)], len(levels))
+    name_rows(ax, [level.replace("_", " ") for level in shortened(levels, 24)], len(levels))
     ax.locator_params(axis="x", nbins=5)
     ax.set_xlabel(f"cw-NPS minus that of {shortened([rows[0].reference], 24)[0]}, same core")
     if len(systems) > 1:
-        legend(figure, [(look[name].name, _dot(look[name])) for name in systems])
+        legend(figure, [(look[name].name, dot(look[name])) for name in systems])
     return figure
 
 
 def _contrast(ax: Any, row: Contrast, at: int, systems: Sequence[str], style: Look) -> None:
     step = 0.72 / len(systems)
     place = at + step * (systems.index(row.system) - (len(systems) - 1) / 2)
-    _interval(ax, row.cw_nps, place, style.color, style.marker)
+    interval(ax, row.cw_nps, place, style.color, style.marker)
 
 
 @drawn
@@ -70,7 +70,7 @@ def sensitivity_figure(analysis: Analysis) -> Any | None:
     look = looks([row.system for row in analysis.systems])
     systems = [name for name in look if any(row.system == name for row in rows)]
     entries = [("mean of systems", key(color=INK, marker="D", linestyle="none"))]
-    entries = [*entries, *((look[name].name, _dot(look[name])) for name in systems)] if len(systems) > 1 else []
+    entries = [*entries, *((look[name].name, dot(look[name])) for name in systems)] if len(systems) > 1 else []
     height = legend_height([text for text, _ in entries]) if entries else 0
     figure, axes = panels([(22.0 + 3 * len(systems)) * len(factors) + 10], 2, extra=height + 44, sharey=True)
     for ax, name, title in zip(
@@ -79,11 +79,11 @@ def sensitivity_figure(analysis: Analysis) -> Any | None:
         for row in rows:
             at = factors.index(row.factor)
             if row.system == ALL and len(systems) > 1:
-                _interval(ax, getattr(row, name), at - 0.12, INK, "D", size=6)
+                interval(ax, getattr(row, name), at - 0.12, INK, "D", size=6)
             elif row.system in systems:
                 step = 0.3 * (systems.index(row.system) + 1) / len(systems) if len(systems) > 1 else 0.0
                 style = look[row.system]
-                _interval(ax, getattr(row, name), at + step, style.color, style.marker, bare=len(systems) > 1)
+                interval(ax, getattr(row, name), at + step, style.color, style.marker, bare=len(systems) > 1)
         ax.set(title=title, xlim=(0, 1), ylim=(len(factors) - 0.4, -0.6))
         ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
         ends_inside(ax)
@@ -111,45 +111,21 @@ def detector_figure(analysis: Analysis) -> Any | None:
         return None
     look = looks(detectors)
     entries = [("ensemble", key(color=INK, marker="D", linestyle="none"))]
-    entries += [(look[name].name, _dot(look[name])) for name in detectors]
+    entries += [(look[name].name, dot(look[name])) for name in detectors]
     height = legend_height([text for text, _ in entries])
     step = min(0.7 / (len(detectors) + 1), 0.2)
     figure, axes = panels([(12.0 + 7 * len(detectors)) * len(found) + 8], extra=height + 34)
     ax = axes[0, 0]
     for at, cell in enumerate(found.values()):
-        _interval(ax, cell.cw_nps, at - step * len(detectors) / 2, INK, "D", size=6)
+        interval(ax, cell.cw_nps, at - step * len(detectors) / 2, INK, "D", size=6)
         for place, (name, style) in enumerate(look.items(), 1):
             if name in cell.single_cw:
                 at_detector = at + step * (place - len(detectors) / 2)
                 same = cell.ensemble_same.get(name, Estimate(None)).value
                 if same is not None and cell.single_scored[name] != cell.scored:
                     ax.plot(same, at_detector, color=INK, marker="D", markersize=4, fillstyle="none", clip_on=False)
-                _interval(ax, cell.single_cw[name], at_detector, style.color, style.marker)
-    _rows(ax, shortened([*found], 24), len(found))
+                interval(ax, cell.single_cw[name], at_detector, style.color, style.marker)
+    name_rows(ax, shortened([*found], 24), len(found))
     ax.set(xlabel="cw-NPS over all scored images", xlim=(0, 1))
     legend(figure, entries)
     return figure
-
-
-def _rows(ax: Any, names: Sequence[str], number: int) -> None:
-    """Names of rows on the left, a thin line between rows."""
-    ax.set_yticks(range(number), names)
-    ax.set_ylim(number - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="y", visible=False)
-    for between in range(1, number):
-        ax.axhline(between - 0.5, color=GRID, linewidth=0.6)
-
-
-def _interval(
-    ax: Any, score: Estimate, at: float, color: str, marker: str, *, size: float = 5, bare: bool = False
-) -> None:
-    if score.value is None:
-        return
-    if score.low is not None and score.high is not None and not bare:
-        ax.plot([score.low, score.high], [at, at], color=color, linewidth=1.4)
-    ax.plot([score.value], [at], color=color, marker=marker, markersize=size, linestyle="none", clip_on=False)
-
-
-def _dot(style: Look) -> Any:
-    return key(color=style.color, linestyle="none", marker=style.marker)

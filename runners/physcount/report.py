@@ -20,6 +20,7 @@ from tallymill.engine.physcount.results import Scores
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.physcount.gallery import Card, Gallery, chosen
 from tallymill.engine.report.physcount.page import Data, Page, RunFacts, render
+from tallymill.engine.report.physcount.plots import figures_of
 from tallymill.engine.report.physcount.sweeps import pairs_of, sweeps_of
 from tallymill.engine.report.shell import require_templates
 from tallymill.engine.report.thumbnails import thumbnail
@@ -87,16 +88,18 @@ def report(
     sets = read_all(dataset, paths, parse=parse, max_count=max_count)
     sets, found = _ranked(sets, resamples, parse, max_count)
     gallery = _gallery(dataset, sets, found, groups, seed)
+    published, sweeps = published_rows(), sweeps_of(found)
     page = Page(
         title=title or f"{listed(_models(sets), 3)}: PhysCount report",
         version=__version__,
         data=_data(dataset),
         found=found,
-        published=published_rows(),
+        published=published,
         runs=[_facts(one) for one in sets],
         joint=[engine.compare(sets[a], sets[b], resamples=resamples) for a, b in pairs_of(sets)],
-        sweeps=sweeps_of(found),
+        sweeps=sweeps,
         gallery=gallery,
+        figures=figures_of(found, sweeps, [row for row in published if row.setting]),
     )
     html = encoded(render(page))
     with appearing(target) as path:

@@ -82,9 +82,9 @@ def read_all(
 
 
 def _names(found: Sequence[Predictions]) -> list[str]:
-    """Names that tell sets apart: of one model by how it was asked, and by the long edge, else by where they lie."""
+    """Names that tell sets apart: of one model that it was asked jointly, the long edge, else where they lie."""
     names = [one.name for one in found]
-    for tell in (lambda one: one.mode, lambda one: _edge(one)):
+    for tell in (_jointly, _edge):
         taken = Counter(names)
         alike: dict[str, set[str | None]] = {}
         for name, one in zip(names, found, strict=True):
@@ -95,6 +95,10 @@ def _names(found: Sequence[Predictions]) -> list[str]:
         ]
     taken = Counter(names)
     return [f"{name} ({one.path})" if taken[name] > 1 else name for name, one in zip(names, found, strict=True)]
+
+
+def _jointly(one: Predictions) -> str | None:
+    return "joint" if one.mode == "joint" else None
 
 
 def _edge(one: Predictions) -> str | None:

@@ -13,9 +13,11 @@ from tallymill.engine.physcount.published import PublishedRow
 from tallymill.engine.physcount.results import Comparison, CountRow, Scores
 from tallymill.engine.report.physcount.gallery import Gallery
 from tallymill.engine.report.physcount.gallery_view import MOST_COLUMNS, filters, mode_words, shown_cards
+from tallymill.engine.report.physcount.plots import MOST_MODELS
 from tallymill.engine.report.physcount.sweeps import Sweep
 from tallymill.engine.report.physcount.tables import FAMILY_LETTERS, FAMILY_WORDS, METRIC_WORDS
 from tallymill.engine.report.shell import filled
+from tallymill.engine.report.svg import Plot
 
 CONTENTS = (
     ("leaderboard", "Leaderboard"),
@@ -27,6 +29,7 @@ CONTENTS = (
     ("gallery", "Groups"),
     ("run", "What was run"),
 )
+FIGURES = ("families", "counts", "resolution")
 MOST_TILES, MOST_REASONS = 12, 10
 
 
@@ -63,7 +66,7 @@ class Page:
     joint: Sequence[Comparison] = ()
     sweeps: Sequence[Sweep] = ()
     gallery: Gallery = field(default_factory=Gallery)
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, Plot] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
@@ -106,7 +109,8 @@ def render(page: Page) -> str:
         counts=_counts(page.found),
         reasons=_reasons(page.found),
         bootstrapped=any(one.headline.score.low is not None for one in page.found),
-        figures=page.figures,
+        figures={name: page.figures.get(name) for name in FIGURES},
+        most_models=MOST_MODELS,
         gallery=page.gallery,
         cards=shown_cards(page.gallery),
         filters=filters(page.gallery),

@@ -50,9 +50,9 @@ def test_a_report_of_one_run(dataset, runs, tmp_path):
 
 def test_runs_of_one_model_are_told_apart_paired_and_swept(dataset, runs, tmp_path):
     written, html = report_of(dataset, runs, tmp_path)
-    assert written.models == ["m/x, joint", "m/x, independent, 4,096 px", "m/x, independent, 512 px"]
+    assert written.models == ["m/x, joint", "m/x, 4,096 px", "m/x, 512 px"]
     assert "<title>m/x: PhysCount report</title>" in html
-    assert "m/x, joint minus m/x, independent, 4,096 px" in html
+    assert "m/x, joint minus m/x, 4,096 px" in html
     resolution = html[html.index('id="resolution"') : html.index('id="answers"')]
     assert (
         re.findall(r"<td>(512|4,096|1,024|2,048)</td>", resolution)
