@@ -25,6 +25,10 @@ ENTRIES = {
         "tallymill.bench.kernels.nms",
         "NMS, soft-NMS and counting against torchvision, OpenCV, supervision, numba",
     ),
+    "physcount-ask": (
+        "tallymill.bench.physcount_ask",
+        "questions asked of a real vLLM with a tiny model, against a loop that asks one at a time",
+    ),
     "physcount-score": (
         "tallymill.bench.physcount_score",
         "PhysCount's answers of 40 models to tables: time, memory",

@@ -42,7 +42,7 @@ def environment() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run([PYTHON, Path(__file__).with_name("tiny_model.py"), folder], check=True, capture_output=True)
+    subprocess.run([PYTHON, ROOT / "bench/tiny_vlm.py", folder], check=True, capture_output=True)
     return folder
 
 

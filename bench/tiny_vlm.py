@@ -1,6 +1,6 @@
 """Makes a folder with a vision-language model that is tiny and answers with one digit.
 
-Usage: python tiny_model.py FOLDER      (with torch and transformers, as in the environment of vLLM)
+Usage: python bench/tiny_vlm.py FOLDER      (with torch and transformers, as in the environment of vLLM)
 
 The architecture is Qwen2.5-VL's, so that a server treats it as it treats a real one: image processor, image tokens,
 chat template. The weights are random but for the two ends: the output layer knows ten digits and the end of a message,
