@@ -19,7 +19,7 @@ Status = Literal["valid", "missing", "malformed", "negative", "extreme"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 MAX_COUNT = 1_000_000
 MAX_DIGITS = 20
-_TOO_LONG = 10**MAX_DIGITS
+_TOO_LONG, _SHORT = 10**MAX_DIGITS, 8
 
 _THOUGHTS_END, _THOUGHTS = "</think>", "<think>"
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９＋－", "0123456789+-")
@@ -50,14 +50,24 @@ def parse_answer(
     text = text_of(response)
     if text is None:
         return MISSING
+    if finish_reason == "length":
+        return MALFORMED
+    return _parse_short(text, rule, max_count) if len(text) <= _SHORT else _parse_text(text, rule, max_count)
+
+
+def _parse_text(text: str, rule: Rule, max_count: int) -> Parsed:
     said = answer_text(text)
-    if said is None or finish_reason == "length":
+    if said is None:
         return MALFORMED
     if rule == "last-integer":
         found = [match[0] for match in _LAST_INTEGER.finditer(said.translate(_FULL_WIDTH))]
         return _bounded(found[-1].replace(",", ""), max_count) if found else MALFORMED
     plain = said.translate(_FULL_WIDTH)
     return _bounded(plain, max_count) if _INTEGER.fullmatch(plain) else MALFORMED
+
+
+# Most answers are a number of few digits: the same few again and again.
+_parse_short = lru_cache(maxsize=4_096)(_parse_text)
 
 
 def parse_prediction(value: Any, *, rule: Rule = "strict", max_count: int = MAX_COUNT) -> Parsed:
@@ -155,10 +165,4 @@ def _bounded(digits: str, max_count: int) -> Parsed:
 def _bounded_int(value: int, max_count: int) -> Parsed:
     if value < 0:
         return NEGATIVE
-    return EXTREME if value > max_count or value >= _TOO_LONG else _valid(value)
-
-
-@lru_cache(maxsize=1_024)
-def _valid(value: int) -> Parsed:
-    """One object a count, for there are many answers and few counts."""
-    return Parsed("valid", value)
+    return EXTREME if value > max_count or value >= _TOO_LONG else Parsed("valid", value)
