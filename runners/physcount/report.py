@@ -12,7 +12,7 @@ from PIL import Image
 from tallymill import __version__
 from tallymill.engine.images import decode
 from tallymill.engine.physcount import score as engine
-from tallymill.engine.physcount.data import Dataset, Group, read_dataset
+from tallymill.engine.physcount.data import ANNOTATIONS, QUESTIONS, Dataset, Group, read_dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, Rule
 from tallymill.engine.physcount.predictions import Predictions
 from tallymill.engine.physcount.published import TOTALS, published_rows
@@ -78,10 +78,7 @@ def report(
     with drawing():
         pass  # a package that is missing is missed now, and not after the work
     paths = [runs] if isinstance(runs, str | Path) else list(runs)
-    target = require_file(Path(out), *(path for path in paths if Path(path).is_file()))
-    for path in paths:
-        if Path(path).resolve() in target.resolve().parents:
-            raise UsageError(f"--out {out} lies in the RUN {path}", hint="choose a place outside it")
+    target = _target(Path(out), Path(data), [Path(path) for path in paths])
     if groups < 0:
         raise UsageError(f"groups {groups}: must be 0 or more")
     dataset = read_dataset(data)
@@ -104,9 +101,22 @@ def report(
     html = encoded(render(page))
     with appearing(target) as path:
         path.write_bytes(html)
+    return _told(target, len(html), found, gallery)
+
+
+def _target(out: Path, data: Path, runs: Sequence[Path]) -> Path:
+    """The file to write, which is none that is read, and in no RUN."""
+    target = require_file(out, data / QUESTIONS, data / ANNOTATIONS, *(path for path in runs if path.is_file()))
+    for run in runs:
+        if run.resolve() in target.resolve().parents:
+            raise UsageError(f"--out {out} lies in the RUN {run}", hint="choose a place outside it")
+    return target
+
+
+def _told(target: Path, size: int, found: Sequence[Scores], gallery: Gallery) -> Report:
     return Report(
         out=str(target),
-        bytes=len(html),
+        bytes=size,
         models=[one.name for one in found],
         questions=sum(one.statuses.questions for one in found),
         failed=sum(len(one.failed) for one in found),

@@ -104,6 +104,20 @@ def test_forty_models(dataset, physcount_example, tmp_path):
     assert "14/40" in html
 
 
+def test_a_set_without_correspondence_or_image_formation(physcount_example, tmp_path):
+    rows = [physcount_example.question_row("q1"), physcount_example.question_row("q2", question_type="entity")]
+    root = physcount_example.write_dataset(tmp_path / "set", rows, [physcount_example.group_row()])
+    path = physcount_example.write_predictions(tmp_path / "p.jsonl", {"q1": "1", "q2": "3"})
+    physcount.report(root, path, tmp_path / "r.html", resamples=20)
+    html = (tmp_path / "r.html").read_text("utf-8")
+    assert "No question is of the family correspondence." in html
+    assert "No question is of the family image formation." in html
+    assert "No question is of the family entity." not in html
+    figure = html[html.index('id="families"') : html.index('id="counts"')]
+    assert ">Entity<" in figure
+    assert ">Correspondence<" not in figure
+
+
 def test_an_image_that_cannot_be_read_is_told(physcount_example, tmp_path):
     dataset = physcount.example(tmp_path / "set", scenes_wanted=2)
     (dataset.root / dataset.questions[0].image).write_bytes(b"no image")
@@ -119,6 +133,8 @@ def test_what_makes_no_sense_is_refused(dataset, runs, tmp_path):
         report_of(dataset, runs, tmp_path, groups=-1)
     with pytest.raises(UsageError, match="lies in the RUN"):
         physcount.report(dataset.root, runs, runs[0] / "r.html")
+    with pytest.raises(UsageError, match="is the file that is read"):
+        physcount.report(dataset.root, runs, dataset.root / "data" / "questions.jsonl")
     with pytest.raises(UsageError, match="no predictions"):
         physcount.report(dataset.root, [], tmp_path / "r.html")
     with pytest.raises(ManifestError):
