@@ -147,10 +147,6 @@ def _coco(row: dict[str, Any], ids: dict[str, int]) -> dict[str, Any]:
 
 
 def _other_ids(source: Run) -> dict[str, int]:
-    names: set[str] = set()
-    for shard in source.shards:
-        table = source.proposals_of_shard(source.detectors[0], shard)
-        for batch in () if table is None else source.items(shard, table):
-            names.update(name for name in batch.targets.categories if name is not None)
-    others = sorted(names - set(COCO_80))
+    """Ids over the whole manifest: they depend neither on the detectors asked for nor on how far the sweep came."""
+    others = sorted(source.categories() - set(COCO_80))
     return {name: FIRST_OTHER_ID + k for k, name in enumerate(others)}

@@ -56,6 +56,11 @@ class Run:
         return self.folder.proposals_path(self.record)
 
     @property
+    def items_path(self) -> Path:
+        """The rows of the manifest; those of a re-scored RUN are where its proposals are."""
+        return self.proposals_folder.parent / "items.arrow"
+
+    @property
     def scores(self) -> pa.Table:
         """One row an image of all shards that are done."""
         return _joined(list(self.iter_scores()), f"{self.path}: no shard is done yet")
@@ -127,12 +132,21 @@ class Run:
         Where ``items.arrow`` is gone they are made from ``proposals`` (any detector's of this shard), which know ids
         and requested counts but no categories: enough for every score.
         """
-        path = self.proposals_folder.parent / "items.arrow"
-        if not path.is_file():
+        if not self.items_path.is_file():
             yield batch_of(_items_from(proposals))
             return
-        with ItemFile(path) as file:
+        with ItemFile(self.items_path) as file:
             yield from map(batch_of, file.rows(shard))
+
+    def categories(self) -> set[str]:
+        """Every category that the manifest asks for, of shards done or not; none where ``items.arrow`` is gone."""
+        names: set[str] = set()
+        if self.items_path.is_file():
+            with ItemFile(self.items_path, ("targets",)) as file:
+                for shard in self.shards:
+                    for rows in file.rows(shard):
+                        names.update(rows.column("targets").flatten().field("category").unique().to_pylist())
+        return names
 
     def summary(self) -> Summary:
         """The counts and means of the RUN as it stands."""
