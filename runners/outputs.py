@@ -20,21 +20,34 @@ def require_file(out: Path, *inputs: str | Path | None, outside: Iterable[Run] =
         raise UsageError(f"--out {out} is a folder; it names the file to write")
     if out.exists() and not out.is_file():
         raise UsageError(f"--out {out} is no regular file, and would be replaced by one", hint="choose another name")
-    for path in inputs:
-        if path is not None and out.exists() and Path(path).exists() and out.samefile(path):
-            raise UsageError(f"--out {out} is the file that is read", hint="choose another name")
+    _require_unread(out, [out], inputs)
     _require_outside(out, outside)
     require_writable(out)
     return out
 
 
-def require_folder(out: Path, *, outside: Iterable[Run] = ()) -> Path:
-    """A folder to write into, perhaps not there yet. A file is a ``UsageError``, the rest as ``require_file``."""
+def require_folder(
+    out: Path, *inputs: str | Path | None, names: Iterable[str] = (), outside: Iterable[Run] = ()
+) -> Path:
+    """A folder to write into, perhaps not there yet; of the ``inputs`` none is its file of one of the ``names``.
+
+    A file in the folder's place is a ``UsageError``, the rest as ``require_file``.
+    """
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; it names a folder")
+    _require_unread(out, [out / name for name in names], inputs)
     _require_outside(out, outside)
     require_writable(out)
     return out
+
+
+def _require_unread(out: Path, written: Iterable[Path], inputs: Iterable[str | Path | None]) -> None:
+    """Refuse to replace a file that is read, whatever it is called in the other place."""
+    read = [Path(path) for path in inputs if path is not None and Path(path).exists()]
+    for file in written:
+        if any(file.exists() and file.samefile(path) for path in read):
+            what = "is the file" if file == out else f"would replace {file.name}"
+            raise UsageError(f"--out {out} {what} that is read", hint="choose another name")
 
 
 def _require_outside(out: Path, runs: Iterable[Run]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from tallymill import __version__
@@ -15,15 +16,17 @@ from tallymill.runners.files import appearing_together, encoded, json_text, made
 from tallymill.runners.outputs import require_folder
 from tallymill.runners.run import Run
 
-NAME = "analysis.json"
+NAME, TEXT = "analysis.json", "analysis.md"
+# All that an analysis may write: not every one has every table.
+NAMES = (NAME, TEXT, *(f"{field.name}.csv" for field in fields(Analysis)))
 
 
-def require_analysis_folder(out: Path, runs: Iterable[Run]) -> Path:
+def require_analysis_folder(out: Path, *inputs: str | Path | None, outside: Iterable[Run]) -> Path:
     """The folder to write into, outside the RUNs: new, empty, or with an analysis. Anything else is a ``UsageError``.
 
-    One that cannot be written is an ``OutputError``.
+    So is one where a table would replace one of the ``inputs``. One that cannot be written is an ``OutputError``.
     """
-    require_folder(out, outside=runs)
+    require_folder(out, *inputs, names=NAMES, outside=outside)
     if out.is_dir() and not (out / NAME).exists():
         other = next((entry.name for entry in out.iterdir() if not entry.name.startswith(".")), None)
         if other is not None:
@@ -38,7 +41,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
     first that tells: it is written anew by the same command.
     """
     texts = {NAME: json_text({"tallymill": __version__, **as_json(analysis)})}
-    texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {"analysis.md": markdown(analysis)}
+    texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {TEXT: markdown(analysis)}
     with made_for(folder), appearing_together(folder, list(texts)) as paths:
         for name, text in texts.items():
             paths[name].write_bytes(encoded(text))

@@ -41,9 +41,14 @@ def as_dict(result: CalibrationResult) -> dict[str, Any]:
     return document
 
 
+def calibration_file(path: str | Path) -> Path:
+    """``calibration.json``, given by itself or by its folder."""
+    return Path(path) / JSON_NAME if Path(path).is_dir() else Path(path)
+
+
 def load_calibration(path: str | Path) -> CalibrationResult:
     """Read ``calibration.json``, given by itself or by its folder. Raises ``RunError`` for anything else."""
-    file = Path(path) / JSON_NAME if Path(path).is_dir() else Path(path)
+    file = calibration_file(path)
     hint = "give what `tallymill calibrate --out FOLDER` wrote: the folder, or its calibration.json"
     version = None
     try:

@@ -24,7 +24,7 @@ from tallymill.runners.files import appearing, encoded
 from tallymill.runners.local import require_workers
 from tallymill.runners.numbench.analyse import analyse, opened, system_names
 from tallymill.runners.numbench.calibrate import incomparable, require_disjoint
-from tallymill.runners.numbench.calibration_files import load_calibration
+from tallymill.runners.numbench.calibration_files import calibration_file, load_calibration
 from tallymill.runners.numbench.gallery import choose
 from tallymill.runners.numbench.gallery_images import TextOf, make_cards
 from tallymill.runners.outputs import require_file
@@ -84,8 +84,9 @@ def report(
     if images is not None and images < 0:
         raise UsageError(f"images {images}: must be 0 or more")
     sources = opened(runs)
-    target = require_file(Path(out), annotations, prompts, calibration, outside=sources)
-    fit = None if calibration is None else _disjoint(load_calibration(calibration), sources)
+    fitted = None if calibration is None else calibration_file(calibration)
+    target = require_file(Path(out), annotations, prompts, fitted, outside=sources)
+    fit = None if fitted is None else _disjoint(load_calibration(fitted), sources)
     analysis = analyse(
         sources,
         range_by=range_by,
