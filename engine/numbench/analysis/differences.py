@@ -14,8 +14,8 @@ from tallymill.engine.numbench.analysis.results import ALL, Difference
 from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, range_codes
 
 Floats = NDArray[np.float64]
-# Of more systems each is compared with the first alone.
-MOST_SYSTEMS = 12
+# Up to so many systems are compared each with each, of more each with the first alone.
+MOST_COMPARED = 12
 _SCORES = ("cw_nps", "b_nps")
 # Cores that are counted at once, times systems.
 _AT_ONCE = 1 << 22
@@ -27,7 +27,7 @@ def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[s
     pairs = pairs_of(len(axes.systems))
     if not pairs:
         return []
-    both = cores_both(grid, 1 if len(axes.systems) > MOST_SYSTEMS else len(axes.systems))
+    both = cores_both(grid, 1 if len(axes.systems) > MOST_COMPARED else len(axes.systems))
     found = []
     for reference, system in pairs:
         estimates = Estimates(*(_minus(values, system, reference) for values in (point, resampled)))
@@ -50,7 +50,7 @@ def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[s
 def pairs_of(systems: int) -> list[tuple[int, int]]:
     """(reference, system) in order of the system; of very many systems the first is the only reference."""
     pairs = sorted(combinations(range(systems), 2), key=lambda pair: (pair[1], pair[0]))
-    return pairs if systems <= MOST_SYSTEMS else [pair for pair in pairs if pair[0] == 0]
+    return pairs if systems <= MOST_COMPARED else [pair for pair in pairs if pair[0] == 0]
 
 
 def _minus(values: Mapping[str, Floats], system: int, reference: int) -> dict[str, Floats]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tallymill
-from tallymill.engine.numbench.analysis.differences import MOST_SYSTEMS
+from tallymill.engine.numbench.analysis.differences import MOST_COMPARED
 from tallymill.engine.report.tables import differences_table
 
 RESAMPLES, SEED = 12, 5
@@ -123,8 +123,8 @@ def test_one_system_differs_from_none(tmp_path):
 
 
 def test_very_many_systems_are_compared_with_the_first(tmp_path):
-    systems = [f"s{k:02d}" for k in range(MOST_SYSTEMS + 1)]
-    for number, references in ((MOST_SYSTEMS, None), (MOST_SYSTEMS + 1, {"s00"})):
+    systems = [f"s{k:02d}" for k in range(MOST_COMPARED + 1)]
+    for number, references in ((MOST_COMPARED, None), (MOST_COMPARED + 1, {"s00"})):
         rows = [row for row in images(systems[:number], 2) if row["targets"]["cat"] < 99]
         analysis = tallymill.analyse(swept(tmp_path, rows, f"RUN{number}"), resamples=0)
         pairs = {(row.system, row.reference) for row in analysis.differences}
