@@ -17,8 +17,6 @@ Floats = NDArray[np.float64]
 # Up to so many systems are compared each with each, of more each with the first alone.
 MOST_COMPARED = 12
 _SCORES = ("cw_nps", "b_nps")
-# Cores that are counted at once, times systems.
-_AT_ONCE = 1 << 22
 
 
 def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[str, Floats]) -> list[Difference]:
@@ -58,29 +56,27 @@ def _minus(values: Mapping[str, Floats], system: int, reference: int) -> dict[st
     return {score: of[:, system] - of[:, reference] for score, of in cells.items()}
 
 
-def cores_both(grid: Grid, references: int) -> Floats:
-    """Cores with a scored image of two systems, [C+1, K+1, S, R] for the first R as references; "all" last."""
-    axes = grid.axes
-    systems, compositions = axes.shape[:2]
+def cores_both(grid: Grid, references: int) -> NDArray[np.int64]:
+    """Cores with a scored image of two systems, int64 [C+1, K+1, S, R] for the first R as references; "all" last.
+
+    Memory grows with the leaves, not with cores times systems.
+    """
+    systems, compositions = grid.axes.shape[:2]
     scored = np.flatnonzero(grid.leaves.number(0) > 0)
     place = grid.leaves.core[scored] * systems + grid.system[scored]
+    order = np.argsort(place, kind="stable")
+    scored, place = scored[order], place[order]
     composition, ranges = grid.composition[scored], range_codes(grid.count[scored])
-    size = len(grid.leaves.names.settled) * systems
-    found = np.zeros((compositions + 1, RANGES + 1, systems, references))
+    marks = np.zeros(len(grid.leaves.names.settled), np.bool_)
+    found = np.zeros((compositions + 1, RANGES + 1, systems, references), np.int64)
     for c in range(compositions + 1):
         within = np.ones(len(scored), np.bool_) if c == compositions else composition == c
         for k in range(RANGES + 1):
-            has = np.zeros(size, np.bool_)
-            has[place[within if k == RANGES else within & (ranges == k)]] = True
-            found[c, k] = _together(has.reshape(-1, systems), references)
-    return found
-
-
-def _together(has: NDArray[np.bool_], references: int) -> Floats:
-    """Of rows of bool [N, S], how many have both of two columns: [S, R]."""
-    found = np.zeros((has.shape[1], references))
-    step = max(_AT_ONCE // has.shape[1], 1)
-    for start in range(0, len(has), step):
-        part = has[start : start + step].astype(np.float64)
-        found += part.T @ part[:, :references]
+            of = place[within if k == RANGES else within & (ranges == k)]
+            core, system = np.divmod(of[np.diff(of, prepend=-1) != 0], systems)
+            for reference in range(references):
+                own = core[system == reference]
+                marks[own] = True
+                found[c, k, :, reference] = np.bincount(system[marks[core]], minlength=systems)
+                marks[own] = False
     return found

@@ -2,12 +2,14 @@
 
 import json
 import math
+import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tallymill
-from tallymill.engine.numbench.analysis.differences import MOST_COMPARED
+from tallymill.engine.numbench.analysis.differences import MOST_COMPARED, cores_both
 from tallymill.engine.report.tables import differences_table
 
 RESAMPLES, SEED = 12, 5
@@ -133,6 +135,32 @@ def test_very_many_systems_are_compared_with_the_first(tmp_path):
         told = [row for row in analysis.differences if (row.composition, row.count_range) == ("all", "all")]
         seen = {name: {r["core_id"] for r in rows if r["system"] == name} for name in systems}
         assert [row.cores_both for row in told] == [len(seen[row.system] & seen[row.reference]) for row in told]
+
+
+def test_cores_of_both_are_counted_without_a_table_of_cores_and_systems():
+    """A core has images of few systems: a byte for each core and system would be 10 MB here."""
+    systems, cores = 255, 40_000
+    core = np.repeat(np.arange(cores), 2)
+    system = np.where(np.arange(2 * cores) % 2, 1 + core % (systems - 1), 0).astype(np.int32)
+    nothing = np.zeros(2 * cores, np.int32)
+    names = SimpleNamespace(settled=range(cores))
+    grid = SimpleNamespace(
+        axes=SimpleNamespace(shape=(systems, 1, 4, 1, 1)),
+        leaves=SimpleNamespace(core=core, names=names, number=lambda _: np.ones(2 * cores, np.int64)),
+        system=system,
+        composition=nothing,
+        count=nothing + 30,
+    )
+    tracemalloc.start()
+    try:
+        both = cores_both(grid, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for cell in (both[0, 1], both[0, -1], both[-1, 1], both[-1, -1]):
+        assert cell[:, 0].tolist() == [cores, *np.bincount(core[::2] % (systems - 1))]
+    assert not both[:, [0, 2, 3]].any()
+    assert peak < 8e6
 
 
 def test_the_table_of_differences(analysis):
