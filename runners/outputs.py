@@ -8,6 +8,7 @@ from pathlib import Path
 from tallymill.errors import UsageError
 from tallymill.runners.files import require_writable
 from tallymill.runners.run import Run
+from tallymill.runners.writing import naming_output
 
 
 def require_file(out: Path, *inputs: str | Path | None, outside: Iterable[Run] = ()) -> Path:
@@ -16,10 +17,13 @@ def require_file(out: Path, *inputs: str | Path | None, outside: Iterable[Run] =
     A folder, a device, or one of the ``inputs`` is a ``UsageError``. A place that cannot be written is an
     ``OutputError``: now, and not after the work.
     """
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder; it names the file to write")
-    if out.exists() and not out.is_file():
-        raise UsageError(f"--out {out} is no regular file, and would be replaced by one", hint="choose another name")
+    with naming_output(out):
+        if out.is_dir():
+            raise UsageError(f"--out {out} is a folder; it names the file to write")
+        if out.exists() and not out.is_file():
+            raise UsageError(
+                f"--out {out} is no regular file, and would be replaced by one", hint="choose another name"
+            )
     _require_unread(out, [out], inputs)
     _require_outside(out, outside)
     require_writable(out)
@@ -33,8 +37,9 @@ def require_folder(
 
     A file in the folder's place is a ``UsageError``, the rest as ``require_file``.
     """
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is a file; it names a folder")
+    with naming_output(out):
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out {out} is a file; it names a folder")
     _require_unread(out, [out / name for name in names], inputs)
     _require_outside(out, outside)
     require_writable(out)
