@@ -15,7 +15,8 @@ from tallymill.engine.batch import ItemBatch
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
 from tallymill.engine.numbench.scores import MAX_COUNT
 from tallymill.engine.proposals import Proposals
-from tallymill.errors import UsageError
+from tallymill.engine.words import counted
+from tallymill.errors import RunError, UsageError
 from tallymill.kernels.count import calibrate
 from tallymill.runners.files import appearing
 from tallymill.runners.outputs import require_file
@@ -44,7 +45,12 @@ FIRST_OTHER_ID = 1001
 
 
 def dump(
-    run: str | Path | Run, out: str | Path, *, form: str | None = None, detectors: str | Iterable[str] = ()
+    run: str | Path | Run,
+    out: str | Path,
+    *,
+    form: str | None = None,
+    detectors: str | Iterable[str] = (),
+    partial: bool = False,
 ) -> int:
     """Write every stored proposal of a RUN to the file ``out``; give their number.
 
@@ -52,6 +58,7 @@ def dump(
     ``form`` "parquet" has the columns of ``SCHEMA``; "coco" is a results list with ``image_id`` (the item id),
     ``category_id`` (the COCO id, or one from 1,001 for other categories), ``bbox`` [x, y, width, height] in pixels,
     ``score`` (raw), and beside the standard the calibrated confidence, the detector and whether NMS kept the box.
+    A RUN that is not complete is a ``RunError``; with ``partial`` the images of shards that are not done are left out.
     """
     source = run if isinstance(run, Run) else Run(run)
     target = require_file(Path(out), outside=[source])
@@ -64,6 +71,13 @@ def dump(
     unknown = set(detectors) - set(source.detectors)
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
+    undone = 0 if partial else source.undone(detectors)
+    if undone:
+        raise RunError(
+            f"{source.path} is not complete: {undone:,} of {counted(len(source.shards), 'shard')} not done yet",
+            hint="complete it first: run its sweep again, which continues where it stopped; "
+            "with partial=True their images are left out",
+        )
     rows = _rows(source, detectors or source.detectors)
     with appearing(target) as path:
         return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))

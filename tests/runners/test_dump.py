@@ -93,7 +93,7 @@ def test_coco_ids_are_those_of_the_whole_manifest(detectors, tmp_path, ensemble_
     first, _, _ = tallymill.load(tmp_path / "RUN").shards
     (tmp_path / "RUN" / "scores" / first.part).unlink()  # as where the sweep is stopped in the middle of a shard
     (tmp_path / "RUN" / "proposals" / "synthetic-a" / first.part).unlink()
-    tallymill.dump(tmp_path / "RUN", tmp_path / "d.json", detectors=detectors)
+    tallymill.dump(tmp_path / "RUN", tmp_path / "d.json", detectors=detectors, partial=True)
     found = {(row["category"], row["category_id"]) for row in json.loads((tmp_path / "d.json").read_text())}
     assert found == {(f"thing {k:02}", 1001 + k) for k in range(40)}
 
@@ -118,7 +118,10 @@ def test_a_rescored_run_is_dumped_with_its_own_temperatures(run, tmp_path):
 
 def test_shards_that_were_not_done_are_left_out(run, tmp_path):
     tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=0, part=(1, 2))
-    tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet")
+    with pytest.raises(RunError, match=r"RUN is not complete: 2 of 4 shards not done yet\n  .*with partial=True"):
+        tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet")
+    assert not (tmp_path / "d.parquet").exists()
+    tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet", partial=True)
     assert len(set(pq.read_table(tmp_path / "d.parquet")["item_id"].to_pylist())) == 32
 
 
