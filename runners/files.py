@@ -71,9 +71,9 @@ def require_writable(path: Path) -> None:
     with naming_output(path):
         place = path if path.is_dir() else _followed(path).parent
         while not place.exists():
-            _require_name(place.name)
+            _require_name(place)
             place = place.parent
-        _require_name(path.name)
+        _require_name(path)
     with _beside(place / path.name, path) as trial:
         trial.write_bytes(bytes(_BLOCK))
     _remove_leftovers_of(place / path.name)
@@ -112,7 +112,7 @@ def _followed(path: Path) -> Path:
         return path
     target = Path(os.path.realpath(path))
     if target.is_symlink():
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     return target
 
 
@@ -121,10 +121,10 @@ def _require_regular(target: Path, path: Path) -> None:
         raise UsageError(f"{path} is no regular file", hint="name a file to write")
 
 
-def _require_name(name: str) -> None:
+def _require_name(path: Path) -> None:
     """Known without a trial: no file system that is in use takes longer ones."""
-    if len(os.fsencode(name)) > _LONGEST_NAME:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fspath(path))
 
 
 def _remove(temporary: Path) -> None:

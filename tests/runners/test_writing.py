@@ -201,6 +201,8 @@ def test_a_full_disk_is_worth_another_try(tmp_path, monkeypatch):
 def test_an_error_of_another_file_stays_what_it_is(tmp_path):
     with pytest.raises(FileNotFoundError), appearing(tmp_path / "a"):
         (tmp_path / "nothing").read_text()
+    with pytest.raises(PermissionError, match="other"), appearing(tmp_path / "a"):
+        raise PermissionError(errno.EACCES, "other")  # as Arrow says it
     with pytest.raises(OSError, match="odd"), naming_output(tmp_path / "a"):
         raise OSError("odd")
 
