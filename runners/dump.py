@@ -71,16 +71,24 @@ def dump(
     unknown = set(detectors) - set(source.detectors)
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
-    undone = 0 if partial else source.undone(detectors)
-    if undone:
+    if not partial:
+        _require_complete(source, detectors)
+    rows = _rows(source, detectors or source.detectors)
+    with appearing(target) as path:
+        return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
+
+
+def _require_complete(source: Run, detectors: Sequence[str]) -> None:
+    lacks = source.lacks(detectors)
+    for name, shard in lacks:
+        source.proposals_of_shard(name, shard)  # what was scored and is gone or damaged is told as that
+    if lacks:
+        undone = len({shard for _, shard in lacks})
         raise RunError(
             f"{source.path} is not complete: {undone:,} of {counted(len(source.shards), 'shard')} not done yet",
             hint="complete it first: run its sweep again, which continues where it stopped; "
             "with partial=True their images are left out",
         )
-    rows = _rows(source, detectors or source.detectors)
-    with appearing(target) as path:
-        return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
 
 
 def _rows(source: Run, detectors: Sequence[str]) -> Iterator[pa.Table]:

@@ -104,10 +104,14 @@ class Run:
 
     def undone(self, detectors: Sequence[str] = ()) -> int:
         """How many shards lack the proposals of one of the ``detectors`` (of all, if none is named)."""
+        return len({shard for _, shard in self.lacks(detectors)})
+
+    def lacks(self, detectors: Sequence[str] = ()) -> list[tuple[str, Shard]]:
+        """Each of the ``detectors`` (of all, if none is named) with every shard of which it has no whole proposals."""
         names = detectors or self.detectors
         parts = ((name, shard, self.proposals_folder / name / shard.part) for shard in self.shards for name in names)
         stamps = self._stamps.detectors
-        return len({shard for name, shard, path in parts if read_counts(path, stamps[name], shard) is None})
+        return [(name, shard) for name, shard, path in parts if read_counts(path, stamps[name], shard) is None]
 
     def lacking(self, detector: str, shard: Shard) -> RunError:
         """The error for a shard without whole proposals of a detector."""
