@@ -50,8 +50,8 @@ def analyse(
     """
     sources = opened(runs)
     _require_sense(range_by, resamples, seed, kappa_width)
-    counts = None if annotations is None else read_annotations(annotations)
     folder = None if out is None else require_analysis_folder(Path(out), annotations, prompts, outside=sources)
+    counts = None if annotations is None else read_annotations(annotations)
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))
     gathered, notes = _gather(sources, range_by, threads, known, resample=resamples > 0)

@@ -1,4 +1,8 @@
-"""Every statistic that has an interval, from sums: one function for the images as they are and for every resample."""
+"""Every statistic that has an interval, from sums.
+
+One function gives those of scores, for the images as they are and for every resample. Another gives the shares and
+errors of resamples; those of the images as they are come from exact sums (``tabulate_counts.counts_on``).
+"""
 
 from __future__ import annotations
 

@@ -130,6 +130,9 @@ def test_where_it_may_be_written(run, tmp_path):
         tallymill.analyse(run, tmp_path / "file", resamples=0)
     with pytest.raises(UsageError, match="lies in the RUN"):
         tallymill.analyse(run, run, resamples=0)
+    (tmp_path / "annotations.csv").write_text("nothing of the kind\n")
+    with pytest.raises(UsageError, match="is a file"):  # tried before anything else is read
+        tallymill.analyse(run, tmp_path / "file", resamples=0, annotations=tmp_path / "annotations.csv")
     for _ in range(2):
         tallymill.analyse(run, tmp_path / "OUT", resamples=0)
     assert load_analysis(tmp_path / "OUT").settings == {"range_by": "max", "resamples": 0, "seed": 0}
