@@ -46,8 +46,11 @@ def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def appearing_together(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Path]]:
-    """The same for files of one folder: none has its name before all are whole; they get them in the order given."""
+def appearing_together(folder: Path, names: Sequence[str], *, without: str | None = None) -> Iterator[dict[str, Path]]:
+    """The same for files of one folder: none has its name before all are whole; they get them in the order given.
+
+    A file ``without`` of the folder goes just before that.
+    """
     with naming_output(folder, *(folder / name for name in names)):
         targets = {name: _followed(folder / name) for name in names}
     for target in targets.values():
@@ -57,6 +60,10 @@ def appearing_together(folder: Path, names: Sequence[str]) -> Iterator[dict[str,
         yield temporary
         for path in temporary.values():
             _sync(path)
+        for name, target in targets.items():
+            _require_regular(target, folder / name)
+        if without is not None:
+            (folder / without).unlink(missing_ok=True)
         for name, path in temporary.items():
             path.replace(targets[name])
         _sync(folder)

@@ -35,18 +35,17 @@ def require_analysis_folder(out: Path, *inputs: str | Path | None, outside: Iter
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
-    """Write every file; none appears before all are whole, so that tables of two analyses never stand together.
+    """Write every file; none appears before all are whole, and the agreement of an earlier analysis goes.
 
-    Of a folder in which not all have their names, because the process was killed just then, ``analysis.json`` is the
-    first that tells: it is written anew by the same command.
+    They get their names one by one, ``analysis.json`` first: a process that is killed just then leaves tables of an
+    earlier analysis beside new ones, and the same command, which takes the folder for its own, writes all anew.
     """
     texts = {NAME: json_text({"tallymill": __version__, **as_json(analysis)})}
     texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {TEXT: markdown(analysis)}
-    with made_for(folder), appearing_together(folder, list(texts)) as paths:
+    stale = None if "agreement.csv" in texts else "agreement.csv"
+    with made_for(folder), appearing_together(folder, list(texts), without=stale) as paths:
         for name, text in texts.items():
             paths[name].write_bytes(encoded(text))
-    if analysis.agreement is None:
-        (folder / "agreement.csv").unlink(missing_ok=True)  # of an earlier analysis
 
 
 def load_analysis(path: str | Path) -> Analysis:
@@ -59,5 +58,5 @@ def load_analysis(path: str | Path) -> Analysis:
         return from_json(values)
     except FileNotFoundError:
         raise RunError(f"{file}: no such file", hint="`tallymill analyse RUN --out FOLDER` writes it") from None
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise RunError(f"{file} is not an analysis: {exc}{versions(version)}") from None
