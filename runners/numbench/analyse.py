@@ -18,7 +18,8 @@ from tallymill.engine.words import counted, listed
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners.local import require_workers
 from tallymill.runners.numbench.agreement import agreement_of
-from tallymill.runners.numbench.analyse_shard import KnownPrompts, ShardReader
+from tallymill.runners.numbench.analyse_parts import KnownPrompts
+from tallymill.runners.numbench.analyse_shard import ShardReader
 from tallymill.runners.numbench.analysis_files import require_analysis_folder, write_analysis
 from tallymill.runners.numbench.annotations import read_annotations
 from tallymill.runners.run import Run
