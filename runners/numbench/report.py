@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,7 @@ def _record(run: Run) -> RunRecord:
     facts = {
         "manifest": manifest["source"],
         "manifest, SHA-256 of its rows": manifest["sha256"],
+        "prompts": _prompts(manifest.get("prompts")),
         "begun": record["created"],
         "scored again from": record.get("rescored_from"),
         **{f"setting {name}": value for name, value in record["settings"].items()},
@@ -146,6 +147,15 @@ def _record(run: Run) -> RunRecord:
         **{f"version of {name}": version for name, version in record["versions"].items()},
     }
     return RunRecord(str(run.path), record, [(name, str(value)) for name, value in facts.items() if value is not None])
+
+
+def _prompts(given: Mapping[str, Any] | None) -> str | None:
+    """Which prompts file a sweep knew, and how many of its prompts have an image."""
+    if given is None:
+        return None
+    known = [f"{name} {given[name]}" for name in ("kind", "seed") if given.get(name) is not None]
+    used = f"{given['used']:,} of {given['rows']:,} prompts have an image" if "used" in given else ""
+    return "; ".join(part for part in (str(given.get("file")), *known, used, f"SHA-256 {given.get('sha256')}") if part)
 
 
 def _gallery(

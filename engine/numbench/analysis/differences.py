@@ -8,10 +8,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.numbench.analysis.cores import cores_both
 from tallymill.engine.numbench.analysis.estimates import Estimates
-from tallymill.engine.numbench.analysis.grid import RANGES, Grid
+from tallymill.engine.numbench.analysis.grid import Grid
 from tallymill.engine.numbench.analysis.results import ALL, Difference
-from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, range_codes
+from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES
 
 Floats = NDArray[np.float64]
 # Up to so many systems are compared each with each, of more each with the first alone.
@@ -19,8 +20,13 @@ MOST_COMPARED = 12
 _SCORES = ("cw_nps", "b_nps")
 
 
-def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[str, Floats]) -> list[Difference]:
-    """Each system minus each before it, over the cells of Table 4 and "all"; from the statistics of ``statistics``."""
+def differences_of(
+    grid: Grid, cores: NDArray[np.int64], point: Mapping[str, Floats], resampled: Mapping[str, Floats]
+) -> list[Difference]:
+    """Each system minus each before it, over the cells of Table 4 and "all"; from the statistics of ``statistics``.
+
+    ``cores`` are those of ``cores_of``.
+    """
     axes = grid.axes
     pairs = pairs_of(len(axes.systems))
     if not pairs:
@@ -38,6 +44,8 @@ def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[s
                         composition,
                         name,
                         name in STRESS_RANGES,
+                        int(cores[system, c, k]),
+                        int(cores[reference, c, k]),
                         int(both[c, k, system, reference]),
                         *(estimates(score, c, k) for score in _SCORES),
                     )
@@ -54,29 +62,3 @@ def pairs_of(systems: int) -> list[tuple[int, int]]:
 def _minus(values: Mapping[str, Floats], system: int, reference: int) -> dict[str, Floats]:
     cells = {score: values[f"cell.{score}"] for score in _SCORES if f"cell.{score}" in values}
     return {score: of[:, system] - of[:, reference] for score, of in cells.items()}
-
-
-def cores_both(grid: Grid, references: int) -> NDArray[np.int64]:
-    """Cores with a scored image of two systems, int64 [C+1, K+1, S, R] for the first R as references; "all" last.
-
-    Memory grows with the leaves, not with cores times systems.
-    """
-    systems, compositions = grid.axes.shape[:2]
-    scored = np.flatnonzero(grid.leaves.number(0) > 0)
-    place = grid.leaves.core[scored] * systems + grid.system[scored]
-    order = np.argsort(place, kind="stable")
-    scored, place = scored[order], place[order]
-    composition, ranges = grid.composition[scored], range_codes(grid.count[scored])
-    marks = np.zeros(len(grid.leaves.names.settled), np.bool_)
-    found = np.zeros((compositions + 1, RANGES + 1, systems, references), np.int64)
-    for c in range(compositions + 1):
-        within = np.ones(len(scored), np.bool_) if c == compositions else composition == c
-        for k in range(RANGES + 1):
-            of = place[within if k == RANGES else within & (ranges == k)]
-            core, system = np.divmod(of[np.diff(of, prepend=-1) != 0], systems)
-            for reference in range(references):
-                own = core[system == reference]
-                marks[own] = True
-                found[c, k, :, reference] = np.bincount(system[marks[core]], minlength=systems)
-                marks[own] = False
-    return found

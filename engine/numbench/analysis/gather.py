@@ -13,6 +13,7 @@ from tallymill.engine.numbench.analysis import tabulate, tabulate_counts
 from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
 from tallymill.engine.numbench.analysis.chance import chance_of
+from tallymill.engine.numbench.analysis.cores import cores_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.differences import differences_of
 from tallymill.engine.numbench.analysis.error_sums import ErrorUnits
@@ -171,12 +172,12 @@ def _found(gathered: Gathered, systems: dict[SystemKey, str], resamples: int, se
 
 def _rows(found: _Found, gathered: Gathered, systems: dict[SystemKey, str]) -> dict[str, list[Any]]:
     axes, placing, counts = found.axes, found.placing, found.counts
-    estimates, numbers = Estimates(found.point, found.drawn), found.grid.numbers()
-    overall, cells = tabulate.cells(axes, numbers, found.sums.single_number, estimates)
+    estimates, numbers, cores = Estimates(found.point, found.drawn), found.grid.numbers(), cores_of(found.grid)
+    overall, cells = tabulate.cells(axes, numbers, cores, found.sums.single_number, estimates)
     return {
         "overall": overall,
         "cells": cells,
-        "differences": differences_of(found.grid, found.point, found.drawn),
+        "differences": differences_of(found.grid, cores, found.point, found.drawn),
         "losses": tabulate.losses(axes, estimates),
         "levels": tabulate.levels(axes, numbers, estimates),
         "contrasts": tabulate.contrasts(axes, found.units.contrasts, found.sums.paired, estimates),

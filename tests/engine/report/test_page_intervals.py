@@ -24,7 +24,7 @@ def words(page_of):
 
 
 def test_systems_are_told_apart_by_intervals_without_0(words, page_of, analysis_of):
-    assert "beta − alpha all all +.050 +.030 to +.070 −.050 −.070 to −.030 48" in words
+    assert "beta − alpha all all +.050 +.030 to +.070 −.050 −.070 to −.030 50, 48, 48" in words
     assert "An interval that holds 0 does not tell the two systems apart;" in words
     assert "between systems that do not differ, about one interval in twenty leaves 0 out by chance." in words
     assert "Differences between systems" not in plain(render(page_of(analysis=analysis_of(("alpha",), differences=[]))))

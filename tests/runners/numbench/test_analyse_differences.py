@@ -92,6 +92,7 @@ def test_each_system_minus_each_before_it(analysis, rows):
     for row in analysis.differences:
         sides = [of_cell(rows, row, system) for system in (row.system, row.reference)]
         cores = [{one["core_id"] for one in side} for side in sides]
+        assert (row.cores, row.cores_reference) == tuple(map(len, cores))
         assert row.cores_both == len(cores[0] & cores[1])
         assert row.stress_test == (row.count_range in RANGES[2:])
         for score in ("cw_nps", "b_nps"):
@@ -169,7 +170,7 @@ def test_the_table_of_differences(analysis):
     assert len(everything.rows) == sum(row.cw_nps.value is not None for row in analysis.differences)
     assert {row[2] for row in everything.rows} == {"1-25", "26-50", "51-75 ‡", "76-100 ‡", "all"}
     assert "stress test" in everything.note
-    assert all(row[4].startswith(("+", "-")) and "[" in row[4] for row in whole.rows)
+    assert all(row[6].startswith(("+", "-")) and "[" in row[6] for row in whole.rows)
 
 
 def test_an_interval_without_width_is_none(tmp_path):
