@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -38,7 +39,7 @@ class Settings:
             raise UsageError(f"nms_iou={self.nms_iou}: must lie in [0, 1]")
         if self.slices is not None and any(k < 2 or k > 16 for k in self.slices):
             raise UsageError(f"slices={list(self.slices)}: each must lie in 2..16", hint="slices=[] turns slicing off")
-        if not 0.0 <= self.window_edge < float("inf"):
+        if not 0.0 <= self.window_edge <= sys.float_info.max:
             raise UsageError(f"window_edge={self.window_edge}: must be pixels, 0 or more")
         if self.coverage not in get_args(Coverage):
             raise UsageError(f"coverage={self.coverage!r}: must be one of {', '.join(get_args(Coverage))}")

@@ -15,7 +15,8 @@ from tallymill.engine.batch import ItemBatch
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
 from tallymill.engine.numbench.scores import MAX_COUNT
 from tallymill.engine.proposals import Proposals
-from tallymill.errors import UsageError
+from tallymill.engine.words import counted
+from tallymill.errors import RunError, UsageError
 from tallymill.kernels.count import calibrate
 from tallymill.runners.files import appearing
 from tallymill.runners.outputs import require_file
@@ -44,7 +45,12 @@ FIRST_OTHER_ID = 1001
 
 
 def dump(
-    run: str | Path | Run, out: str | Path, *, form: str | None = None, detectors: str | Iterable[str] = ()
+    run: str | Path | Run,
+    out: str | Path,
+    *,
+    form: str | None = None,
+    detectors: str | Iterable[str] = (),
+    partial: bool = False,
 ) -> int:
     """Write every stored proposal of a RUN to the file ``out``; give their number.
 
@@ -52,6 +58,7 @@ def dump(
     ``form`` "parquet" has the columns of ``SCHEMA``; "coco" is a results list with ``image_id`` (the item id),
     ``category_id`` (the COCO id, or one from 1,001 for other categories), ``bbox`` [x, y, width, height] in pixels,
     ``score`` (raw), and beside the standard the calibrated confidence, the detector and whether NMS kept the box.
+    A RUN that is not complete is a ``RunError``; with ``partial`` the images of shards that are not done are left out.
     """
     source = run if isinstance(run, Run) else Run(run)
     target = require_file(Path(out), outside=[source])
@@ -64,9 +71,24 @@ def dump(
     unknown = set(detectors) - set(source.detectors)
     if unknown:
         raise UsageError(f"no detector {sorted(unknown)[0]!r} here", hint=f"one of {', '.join(source.detectors)}")
+    if not partial:
+        _require_complete(source, detectors)
     rows = _rows(source, detectors or source.detectors)
     with appearing(target) as path:
         return _write_parquet(path, rows) if form == "parquet" else _write_coco(path, rows, _other_ids(source))
+
+
+def _require_complete(source: Run, detectors: Sequence[str]) -> None:
+    lacks = source.lacks(detectors)
+    for name, shard in lacks:
+        source.proposals_of_shard(name, shard)  # what was scored and is gone or damaged is told as that
+    if lacks:
+        undone = len({shard for _, shard in lacks})
+        raise RunError(
+            f"{source.path} is not complete: {undone:,} of {counted(len(source.shards), 'shard')} not done yet",
+            hint="complete it first: run its sweep again, which continues where it stopped; "
+            "with partial=True their images are left out",
+        )
 
 
 def _rows(source: Run, detectors: Sequence[str]) -> Iterator[pa.Table]:
@@ -147,10 +169,6 @@ def _coco(row: dict[str, Any], ids: dict[str, int]) -> dict[str, Any]:
 
 
 def _other_ids(source: Run) -> dict[str, int]:
-    names: set[str] = set()
-    for shard in source.shards:
-        table = source.proposals_of_shard(source.detectors[0], shard)
-        for batch in () if table is None else source.items(shard, table):
-            names.update(name for name in batch.targets.categories if name is not None)
-    others = sorted(names - set(COCO_80))
+    """Ids over the whole manifest: they depend neither on the detectors asked for nor on how far the sweep came."""
+    others = sorted(source.categories() - set(COCO_80))
     return {name: FIRST_OTHER_ID + k for k, name in enumerate(others)}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import hashlib
 import json
 import math
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,44 +27,46 @@ _BLOCK = 4096
 
 @contextmanager
 def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside ``path`` to write to; on success it is synced and renamed, otherwise removed.
+    """Give a temporary file beside ``path`` to write to; on success it is synced and renamed, otherwise removed.
 
-    Without ``sync_folder`` the name may be lost in a power failure, the content under the name never. A file system
-    with a journal keeps renames in order, so of several files only the last one needs its folder synced.
+    Where ``path`` is a symbolic link, it stays one, and what it leads to is replaced. Folders that are made for a file
+    go again where none came of it. Without ``sync_folder`` the name may be lost in a power failure, the content under
+    the name never. A file system with a journal keeps renames in order, so of several files only the last one needs its
+    folder synced.
     """
-    if path.exists() and not path.is_file():  # a rename would put a plain file in the place of a device
-        raise UsageError(f"{path} is no regular file", hint="name a file to write")
-    temporary = _temporary(path)
-    try:
-        with naming_output(path, temporary):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            _sync(temporary)
-            temporary.replace(path)
-            if sync_folder:
-                _sync(path.parent)
-    finally:
-        _remove(temporary)
+    with naming_output(path):
+        target = _followed(path)
+        _require_regular(target, path)
+    with made_for(target.parent), _beside(target, path) as temporary:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(target)
+        if sync_folder:
+            _sync(target.parent)
 
 
 @contextmanager
-def appearing_together(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Path]]:
-    """The same for files of one folder: none has its name before all are whole; they get them in the order given."""
-    temporary = {name: _temporary(folder / name) for name in names}
-    try:
-        with naming_output(folder, *temporary.values()):
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in temporary.values():
-                _remove_leftovers_of(path)
-            yield temporary
-            for path in temporary.values():
-                _sync(path)
-            for name, path in temporary.items():
-                path.replace(folder / name)
-            _sync(folder)
-    finally:
+def appearing_together(folder: Path, names: Sequence[str], *, without: str | None = None) -> Iterator[dict[str, Path]]:
+    """The same for files of one folder: none has its name before all are whole; they get them in the order given.
+
+    A file ``without`` of the folder goes just before that.
+    """
+    with naming_output(folder, *(folder / name for name in names)):
+        targets = {name: _followed(folder / name) for name in names}
+    for target in targets.values():
+        _remove_leftovers_of(target)
+    with ExitStack() as stack:
+        temporary = {name: stack.enter_context(_beside(target, folder)) for name, target in targets.items()}
+        yield temporary
         for path in temporary.values():
-            _remove(path)
+            _sync(path)
+        for name, target in targets.items():
+            _require_regular(target, folder / name)
+        if without is not None:
+            (folder / without).unlink(missing_ok=True)
+        for name, path in temporary.items():
+            path.replace(targets[name])
+        _sync(folder)
 
 
 def require_writable(path: Path) -> None:
@@ -71,30 +75,63 @@ def require_writable(path: Path) -> None:
     Nothing is left behind, and no folder is made. What a process that was killed left of the same file goes. Raises
     ``OutputError``.
     """
-    place = path if path.is_dir() else path.parent
-    with naming_output(path, path, *path.parents):
+    with naming_output(path):
+        place = path if path.is_dir() else _followed(path).parent
         while not place.exists():
-            _require_name(place.name)
+            _require_name(place)
             place = place.parent
-        _require_name(path.name)
-    trial = _temporary(place / path.name)
-    try:
-        with naming_output(path, trial):
-            trial.write_bytes(bytes(_BLOCK))
-    finally:
-        _remove(trial)
-    _remove_leftovers_of(trial)
+        _require_name(path)
+    with _beside(place / path.name, path) as trial:
+        trial.write_bytes(bytes(_BLOCK))
+    _remove_leftovers_of(place / path.name)
 
 
-def _remove_leftovers_of(temporary: Path) -> None:
-    for file in temporary.parent.glob(f"{glob.escape(temporary.name.rpartition('-')[0])}-*.tmp"):
-        _remove_if_left(file)
+@contextmanager
+def _beside(target: Path, named: Path) -> Iterator[Path]:
+    """A new empty file in the folder of ``target``, which is made where it is not there; it goes in the end.
+
+    Errors name ``named``. A lock is held as long: a file that can be locked is one that a killed process left.
+    """
+    temporary = _temporary(target)
+    with naming_output(named, target, temporary, *temporary.parents):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle = _locked(temporary)
+        try:
+            yield temporary
+        finally:
+            _remove(temporary)  # where it has not got its name
+            os.close(handle)
 
 
-def _require_name(name: str) -> None:
+def _locked(temporary: Path) -> int:
+    while True:
+        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        with suppress(OSError):  # a file system without locks: there nothing is taken for left behind
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle
+        os.close(handle)  # before it was locked, another process took it for left behind
+
+
+def _followed(path: Path) -> Path:
+    """The file that a path leads to, which need not be there."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    return target
+
+
+def _require_regular(target: Path, path: Path) -> None:
+    if target.exists() and not target.is_file():  # a rename would put a plain file in the place of a device
+        raise UsageError(f"{path} is no regular file", hint="name a file to write")
+
+
+def _require_name(path: Path) -> None:
     """Known without a trial: no file system that is in use takes longer ones."""
-    if len(os.fsencode(name)) > _LONGEST_NAME:
-        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), os.fspath(path))
 
 
 def _remove(temporary: Path) -> None:
@@ -105,7 +142,7 @@ def _remove(temporary: Path) -> None:
 @contextmanager
 def made_for(path: Path) -> Iterator[None]:
     """A folder that is made in here, and those above it, go again when nothing came of it."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    made = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]  # noqa: PTH110
     try:
         yield
     except BaseException:
@@ -137,16 +174,11 @@ def encoded(text: str) -> bytes:
 
 def create_json(path: Path, value: Any) -> bool:
     """The same where there is no such file yet; False, and nothing written, when another process was first."""
-    temporary = _temporary(path)
-    try:
-        with naming_output(path, temporary):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(encoded(json_text(value)))
-            _sync(temporary)
-            named = _name_first(temporary, path)
-            _sync(path.parent)
-    finally:
-        _remove(temporary)
+    with _beside(path, path) as temporary:
+        temporary.write_bytes(encoded(json_text(value)))
+        _sync(temporary)
+        named = _name_first(temporary, path)
+        _sync(path.parent)
     return named
 
 
@@ -183,10 +215,15 @@ def json_text(value: Any) -> str:
 
 
 def _temporary(path: Path) -> Path:
+    return path.parent / f"{_prefix(path)}{os.getpid()}-{secrets.token_hex(6)}.tmp"
+
+
+def _prefix(path: Path) -> str:
+    """What the names of all temporary files of ``path`` on this machine begin with."""
     name, host = path.name, socket.gethostname()
     if len(os.fsencode(name)) + len(host) > _LONGEST_NAME - 40:  # with what is added it would be too long
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
-    return path.parent / f".{name}.{host}-{os.getpid()}.tmp"
+    return f".{name}.{host}-"
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -195,19 +232,23 @@ def remove_leftovers(folder: Path) -> None:
         _remove_if_left(file)
 
 
+def _remove_leftovers_of(path: Path) -> None:
+    for file in path.parent.glob(f"{glob.escape(_prefix(path))}*.tmp"):
+        _remove_if_left(file)
+
+
 def _remove_if_left(file: Path) -> None:
+    """By its lock: the number of a process says nothing where two containers of one name share a folder."""
     _, found, owner = file.name.removesuffix(".tmp").rpartition(f".{socket.gethostname()}-")
-    if found and owner.isdecimal() and not _runs(owner):
-        _remove(file)
-
-
-def _runs(process: str) -> bool:
-    """Whether a process is alive. One that was killed stays in the table until its parent asks for its status."""
-    try:
-        status = Path("/proc", process, "stat").read_text("utf-8", "replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(") ")[2][0] not in "ZX"
+    if not found or not owner.partition("-")[0].isdecimal():
+        return
+    with suppress(OSError):  # it is gone, or being written
+        handle = os.open(file, os.O_RDWR)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(file)
+        finally:
+            os.close(handle)
 
 
 def _sync(path: Path) -> None:

@@ -6,6 +6,7 @@ shard without parsing the manifest again, whatever its format.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -177,7 +178,10 @@ class ItemFile(AbstractContextManager["ItemFile"]):
 
     def __init__(self, path: Path, columns: Collection[str] = ()) -> None:
         self._path = path
-        self._file = pa.OSFile(str(path))
+        try:
+            self._file = pa.OSFile(str(path))
+        except OSError as exc:
+            raise RunError(f"{path} cannot be read: {exc if exc.errno is None else os.strerror(exc.errno)}") from None
         wanted = [CORE_COLUMNS.get_field_index(name) for name in columns]
         with self._naming_damage():
             self._reader = pa.ipc.open_file(self._file, options=pa.ipc.IpcReadOptions(included_fields=wanted))

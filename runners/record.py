@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,13 +11,13 @@ from tallymill.engine.numbench.scores import MAX_COUNT
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
 
-_MOST_SHARDS = 10_000_000
+MOST_SHARDS = 10_000_000
 
 _Kind = tuple[str, Callable[[Any], bool]]
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _share(value: Any) -> bool:
@@ -29,6 +29,7 @@ def _optional(kind: _Kind) -> _Kind:
 
 
 _TEXT: _Kind = ("text", lambda value: isinstance(value, str))
+_PATH: _Kind = ("a path", lambda value: isinstance(value, str) and "\0" not in value)
 _OBJECT: _Kind = ("an object", lambda value: isinstance(value, dict))
 _FLAG: _Kind = ("true or false", lambda value: isinstance(value, bool))
 _WHOLE: _Kind = ("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
@@ -46,7 +47,7 @@ _NEEDED: dict[str, _Kind] = {
     "created": _TEXT,
     "manifest": _OBJECT,
     "manifest.source": _TEXT,
-    "manifest.image_root": _optional(_TEXT),
+    "manifest.image_root": _optional(_PATH),
     "manifest.rows": _WHOLE,
     "manifest.sha256": _TEXT,
     "shard_items": _WHOLE,
@@ -60,16 +61,15 @@ _NEEDED: dict[str, _Kind] = {
 }
 _PERHAPS: dict[str, _Kind] = {
     "manifest.prompts": _optional(_OBJECT),
-    "manifest.prompts.rows": _COUNT,
-    "manifest.prompts.used": _COUNT,
     "rescored_from": _TEXT,
     "source_created": _TEXT,
-    "proposals_of": _TEXT,
+    "proposals_of": _PATH,
     "user_score": _OBJECT,
     "user_score.name": _TEXT,
     "user_score.sha256": _optional(_TEXT),
     "continued": ("a list", lambda value: isinstance(value, list)),
 }
+_PROMPTS: dict[str, _Kind] = {"rows": _COUNT, "used": _COUNT}
 _DETECTOR: dict[str, _Kind] = {
     "name": _TEXT,
     "family": _TEXT,
@@ -77,6 +77,15 @@ _DETECTOR: dict[str, _Kind] = {
     "model_sha256": _optional(_TEXT),
     "tau": _TEMPERATURE,
 }
+
+
+def require_shards(rows: int, size: int) -> None:
+    """Refuse to begin a RUN that could not be read."""
+    if rows > MOST_SHARDS * size:
+        raise UsageError(
+            f"{rows:,} items in shards of {size:,} are more than {MOST_SHARDS:,} shards",
+            hint=f"choose larger shards: --shard-items {-(-rows // MOST_SHARDS)} or more",
+        )
 
 
 def fault_of(record: Any) -> str | None:
@@ -89,9 +98,12 @@ def fault_of(record: Any) -> str | None:
 def _faults(record: dict[str, Any]) -> Iterator[str]:
     yield from _of(record, _NEEDED, needed=True)
     yield from _of(record, _PERHAPS, needed=False)
+    prompts = record["manifest"].get("prompts")
+    if prompts is not None:
+        yield from _of(prompts, _PROMPTS, needed=True, prefix="manifest.prompts.")
     rows, size = record["manifest"]["rows"], record["shard_items"]
-    if rows > _MOST_SHARDS * size:  # they are listed before anything is read
-        yield f"manifest.rows is {rows:,} in shards of {size:,}: more than {_MOST_SHARDS:,} shards"
+    if rows > MOST_SHARDS * size:  # they are listed before anything is read
+        yield f"manifest.rows is {rows:,} in shards of {size:,}: more than {MOST_SHARDS:,} shards"
     names = set()
     for place, detector in enumerate(record["ensemble"]["detectors"]):
         where = f"ensemble.detectors[{place}]"

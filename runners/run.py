@@ -56,6 +56,11 @@ class Run:
         return self.folder.proposals_path(self.record)
 
     @property
+    def items_path(self) -> Path:
+        """The rows of the manifest; those of a re-scored RUN are where its proposals are."""
+        return self.proposals_folder.parent / "items.arrow"
+
+    @property
     def scores(self) -> pa.Table:
         """One row an image of all shards that are done."""
         return _joined(list(self.iter_scores()), f"{self.path}: no shard is done yet")
@@ -99,10 +104,14 @@ class Run:
 
     def undone(self, detectors: Sequence[str] = ()) -> int:
         """How many shards lack the proposals of one of the ``detectors`` (of all, if none is named)."""
+        return len({shard for _, shard in self.lacks(detectors)})
+
+    def lacks(self, detectors: Sequence[str] = ()) -> list[tuple[str, Shard]]:
+        """Each of the ``detectors`` (of all, if none is named) with every shard of which it has no whole proposals."""
         names = detectors or self.detectors
         parts = ((name, shard, self.proposals_folder / name / shard.part) for shard in self.shards for name in names)
         stamps = self._stamps.detectors
-        return len({shard for name, shard, path in parts if read_counts(path, stamps[name], shard) is None})
+        return [(name, shard) for name, shard, path in parts if read_counts(path, stamps[name], shard) is None]
 
     def lacking(self, detector: str, shard: Shard) -> RunError:
         """The error for a shard without whole proposals of a detector."""
@@ -127,12 +136,21 @@ class Run:
         Where ``items.arrow`` is gone they are made from ``proposals`` (any detector's of this shard), which know ids
         and requested counts but no categories: enough for every score.
         """
-        path = self.proposals_folder.parent / "items.arrow"
-        if not path.is_file():
+        if not self.items_path.is_file():
             yield batch_of(_items_from(proposals))
             return
-        with ItemFile(path) as file:
+        with ItemFile(self.items_path) as file:
             yield from map(batch_of, file.rows(shard))
+
+    def categories(self) -> set[str]:
+        """Every category that the manifest asks for, of shards done or not; none where ``items.arrow`` is gone."""
+        names: set[str] = set()
+        if self.items_path.is_file():
+            with ItemFile(self.items_path, ("targets",)) as file:
+                for shard in self.shards:
+                    for rows in file.rows(shard):
+                        names.update(rows.column("targets").flatten().field("category").unique().to_pylist())
+        return names
 
     def summary(self) -> Summary:
         """The counts and means of the RUN as it stands."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from tallymill.runners.files import create_json, write_json
 from tallymill.runners.files import versions as wrote
 from tallymill.runners.record import fault_of
 from tallymill.runners.sink import Stamps
+from tallymill.runners.writing import naming_output
 
 # A difference in any of these makes different numbers; the rest of run.json is for the record.
 COMPARED = (
@@ -55,10 +57,11 @@ class RunFolder:
         """The folder that ``--out`` names: a RUN, or empty, or not there yet. Anything else is a ``RunError``."""
         path = Path(out)
         _require_utf8(path)
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} is a file; --out names a folder")
+        with naming_output(path):
+            if path.exists() and not path.is_dir():
+                raise RunError(f"{path} is a file; --out names a folder")
         run = cls(path)
-        if not run.record_path.exists() and path.is_dir():
+        if path.is_dir() and not os.path.exists(run.record_path):  # noqa: PTH110
             # Hidden files may be what a killed process left.
             other = next((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), None)
             if other is not None:

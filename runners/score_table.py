@@ -215,7 +215,7 @@ class _Items:
     """What ``items.arrow`` knows and proposals do not: systems and categories. Unknown where it is gone."""
 
     def __init__(self, source: Run) -> None:
-        path = source.proposals_folder.parent / "items.arrow"
+        path = source.items_path
         self._files = [ItemFile(path, [name]) for name in ("system", "targets")] if path.is_file() else []
         self._codes: dict[str | None, int] = {}
         self.unknown: Counter[str] = Counter()

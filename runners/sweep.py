@@ -17,6 +17,7 @@ from tallymill.runners.build import ModelFile, find_models, plan_for, read_promp
 from tallymill.runners.files import appearing, made_for, remove_leftovers, require_writable
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
+from tallymill.runners.record import require_shards
 from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
 from tallymill.runners.sink import Sink
 from tallymill.runners.summary import Summary, summarise
@@ -138,10 +139,12 @@ def prepare(
         require_loadable(config, models)  # a RUN that cannot be scored would stand in the way of the right one
     with made_for(run.path), appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
+        size = _shard_items(shard_items, facts.rows, run)
+        require_shards(facts.rows, size)
         record = run.continue_with(
             make_record(
                 manifest=_manifest_entry(manifest, facts),
-                shard_items=_shard_items(shard_items, facts.rows, run),
+                shard_items=size,
                 ensemble=config,
                 model_hashes={name: None if model is None else model.sha256 for name, model in models.items()},
                 settings=settings,

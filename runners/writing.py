@@ -29,6 +29,8 @@ _HINTS = {
     errno.EIO: "the disk or the network fails: choose another place",
     errno.ESTALE: "the network's folder is gone: choose another place",
 }
+# Arrow's errors name no file. What keeps a file from being opened is then of another one: ours are open before.
+_WITHOUT_NAME = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
 _RETRYABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 
 
@@ -42,7 +44,11 @@ def naming_output(path: Path, *names: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         own = {os.fspath(name) for name in (path, *path.parents, *names)}
-        if exc.errno not in _HINTS or (exc.filename is not None and os.fsdecode(exc.filename) not in own):
+        if exc.filename is None:
+            ours = exc.errno in _WITHOUT_NAME
+        else:
+            ours = exc.errno in _HINTS and os.fsdecode(exc.filename) in own
+        if not ours or exc.errno is None:
             raise
         raise OutputError(
             f"{path} cannot be written: {os.strerror(exc.errno)}",

@@ -35,7 +35,7 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
     fall = dict(zip(("all", *COUNT_RANGES), (0.4, 0.6, 0.41, 0.26, 0.11), strict=True))
     cells = [
         r.Cell(
-            s, c, n, n in STRESS_RANGES, 50, 48, 1, 1,
+            s, c, n, n in STRESS_RANGES, 50, 48, 1, 1, 48,
             estimate(fall[n]), estimate(fall[n] + 0.04), estimate(0.04),
             {d: estimate(fall[n] - 0.1) for d in DETECTORS}, dict.fromkeys(DETECTORS, 40),
             {d: estimate(fall[n] + 0.01) for d in DETECTORS},
@@ -50,7 +50,7 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         "overall": [c for c in cells if (c.composition, c.count_range) == ("all", "all")],
         "cells": [c for c in cells if (c.composition, c.count_range) != ("all", "all")],
         "differences": [
-            r.Difference(s, systems[0], c, n, n in STRESS_RANGES, 48, estimate(0.05), estimate(-0.05))
+            r.Difference(s, systems[0], c, n, n in STRESS_RANGES, 50, 48, 48, estimate(0.05), estimate(-0.05))
             for s, c, n in product(systems[1:], ("all", *COMPOSITIONS), ("all", *COUNT_RANGES))
         ],
         "losses": [r.Loss(s, c, estimate(0.8), estimate(0.7)) for s, c in product(systems, ("all", *COMPOSITIONS))],

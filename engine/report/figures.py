@@ -57,7 +57,7 @@ _FIGURES: dict[str, tuple[Make, str, str]] = {
 }
 
 
-# The systems that figures show; more would hide one another.
+# The systems that figures and the page's head show; more would hide one another.
 MOST_SYSTEMS = 12
 # Those of several panels, drawn once more for the width of a page.
 _BROAD: dict[str, Make] = {

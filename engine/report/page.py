@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tallymill.engine.numbench.analysis.differences import MOST_COMPARED
 from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Cell, Difference, Loss, SystemRow
 from tallymill.engine.numbench.calibration import CalibrationResult
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES, ordered
@@ -103,6 +104,7 @@ def render(page: Page) -> str:
         same_images=any(n != c.scored for c in page.analysis.overall for n in c.single_scored.values()),
         many_systems=len(page.analysis.systems) > MOST_BANDS,
         most_systems=MOST_SYSTEMS,
+        most_compared=MOST_COMPARED,
         contents=CONTENTS,
         all_rows="tallymill analyse RUN --out FOLDER",
         gallery=page.gallery,

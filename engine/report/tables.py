@@ -88,16 +88,19 @@ def differences_table(analysis: Analysis, *, whole: bool = False) -> Table:
             f"{row.system} - {row.reference}",
             row.composition,
             ranged(row.count_range),
-            f"{row.cores_both:,}",
+            *(f"{n:,}" for n in (row.cores, row.cores_reference, row.cores_both)),
             estimate(row.cw_nps, signed=True),
             estimate(row.b_nps, signed=True),
         ]
         for row in analysis.differences
         if (row.composition == row.count_range == ALL if whole else row.cw_nps.value is not None)
     ]
-    note = "Each mean is over the images that its system has scored; cores: those with a scored image of both."
+    note = (
+        "Each mean is over the images that its system has scored. Where the numbers of cores (of the first, of the "
+        "second, of both) differ, so do the prompts, and the difference is partly theirs."
+    )
     note = note if whole else f"{note} {STRESS_NOTE}"
-    columns = ["systems", "composition", "count range", "cores", "cw-NPS", "b-NPS"]
+    columns = ["systems", "composition", "count range", "cores", "of the other", "of both", "cw-NPS", "b-NPS"]
     return Table("Differences between systems", columns, rows, text=3, note=note)
 
 
@@ -222,7 +225,10 @@ def _collision(analysis: Analysis) -> Table:
         for row in analysis.collision
         if row.points
     ]
-    note = "Fitted to the hard counts of images with one category; lambda = 1 - A_free / A_layout, if M were equal."
+    note = (
+        "Each layout is fitted to its own hard counts of images with one category; "
+        "lambda = 1 - A_free / A_layout, if M were equal."
+    )
     return Table("Collision model", columns, rows, text=3, note=note)
 
 

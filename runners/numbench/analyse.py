@@ -18,7 +18,8 @@ from tallymill.engine.words import counted, listed
 from tallymill.errors import MissingExtraError, UsageError
 from tallymill.runners.local import require_workers
 from tallymill.runners.numbench.agreement import agreement_of
-from tallymill.runners.numbench.analyse_shard import KnownPrompts, ShardReader
+from tallymill.runners.numbench.analyse_parts import KnownPrompts
+from tallymill.runners.numbench.analyse_shard import ShardReader
 from tallymill.runners.numbench.analysis_files import require_analysis_folder, write_analysis
 from tallymill.runners.numbench.annotations import read_annotations
 from tallymill.runners.run import Run
@@ -50,8 +51,8 @@ def analyse(
     """
     sources = opened(runs)
     _require_sense(range_by, resamples, seed, kappa_width)
+    folder = None if out is None else require_analysis_folder(Path(out), annotations, prompts, outside=sources)
     counts = None if annotations is None else read_annotations(annotations)
-    folder = None if out is None else require_analysis_folder(Path(out), sources)
     threads = require_workers(workers)
     known = None if prompts is None else KnownPrompts(Path(prompts))
     gathered, notes = _gather(sources, range_by, threads, known, resample=resamples > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from tallymill import __version__
@@ -15,15 +16,17 @@ from tallymill.runners.files import appearing_together, encoded, json_text, made
 from tallymill.runners.outputs import require_folder
 from tallymill.runners.run import Run
 
-NAME = "analysis.json"
+NAME, TEXT = "analysis.json", "analysis.md"
+# All that an analysis may write: not every one has every table.
+NAMES = (NAME, TEXT, *(f"{field.name}.csv" for field in fields(Analysis)))
 
 
-def require_analysis_folder(out: Path, runs: Iterable[Run]) -> Path:
+def require_analysis_folder(out: Path, *inputs: str | Path | None, outside: Iterable[Run]) -> Path:
     """The folder to write into, outside the RUNs: new, empty, or with an analysis. Anything else is a ``UsageError``.
 
-    One that cannot be written is an ``OutputError``.
+    So is one where a table would replace one of the ``inputs``. One that cannot be written is an ``OutputError``.
     """
-    require_folder(out, outside=runs)
+    require_folder(out, *inputs, names=NAMES, outside=outside)
     if out.is_dir() and not (out / NAME).exists():
         other = next((entry.name for entry in out.iterdir() if not entry.name.startswith(".")), None)
         if other is not None:
@@ -32,18 +35,17 @@ def require_analysis_folder(out: Path, runs: Iterable[Run]) -> Path:
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
-    """Write every file; none appears before all are whole, so that tables of two analyses never stand together.
+    """Write every file; none appears before all are whole, and the agreement of an earlier analysis goes.
 
-    Of a folder in which not all have their names, because the process was killed just then, ``analysis.json`` is the
-    first that tells: it is written anew by the same command.
+    They get their names one by one, ``analysis.json`` first: a process that is killed just then leaves tables of an
+    earlier analysis beside new ones, and the same command, which takes the folder for its own, writes all anew.
     """
     texts = {NAME: json_text({"tallymill": __version__, **as_json(analysis)})}
-    texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {"analysis.md": markdown(analysis)}
-    with made_for(folder), appearing_together(folder, list(texts)) as paths:
+    texts |= {f"{name}.csv": text for name, text in csv_tables(analysis).items()} | {TEXT: markdown(analysis)}
+    stale = None if "agreement.csv" in texts else "agreement.csv"
+    with made_for(folder), appearing_together(folder, list(texts), without=stale) as paths:
         for name, text in texts.items():
             paths[name].write_bytes(encoded(text))
-    if analysis.agreement is None:
-        (folder / "agreement.csv").unlink(missing_ok=True)  # of an earlier analysis
 
 
 def load_analysis(path: str | Path) -> Analysis:
@@ -56,5 +58,5 @@ def load_analysis(path: str | Path) -> Analysis:
         return from_json(values)
     except FileNotFoundError:
         raise RunError(f"{file}: no such file", hint="`tallymill analyse RUN --out FOLDER` writes it") from None
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise RunError(f"{file} is not an analysis: {exc}{versions(version)}") from None

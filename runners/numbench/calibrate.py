@@ -23,9 +23,8 @@ from tallymill.engine.numbench.truth import read_truth
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.words import counted
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.numbench.calibration_files import write_calibration
+from tallymill.runners.numbench.calibration_files import require_calibration_folder, write_calibration
 from tallymill.runners.numbench.labels import Labelled, Labels, label_run
-from tallymill.runners.outputs import require_folder
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import ensemble_of, plan_of
 
@@ -52,15 +51,15 @@ def calibrate(
     """
     require_scipy()
     source = run if isinstance(run, Run) else Run(run)
+    compared = [other if isinstance(other, Run) else Run(other) for other in scored]
     if out is not None:
         with drawing():  # its absence is told before any work is done
             pass
-        require_folder(Path(out), outside=[source])
+        require_calibration_folder(Path(out), truth, outside=[source, *compared])
     labels = label_run(source, read_truth(truth))
     notes = list(labels.notes)
-    for other in scored:
-        compared = other if isinstance(other, Run) else Run(other)
-        notes += incomparable(require_disjoint(labels.images, compared, source), compared)
+    for other in compared:
+        notes += incomparable(require_disjoint(labels.images, other, source), other)
     result = CalibrationResult(
         run=str(source.path),
         run_created=source.record["created"],

@@ -1,8 +1,8 @@
 """Which images of one or several RUNs a report shows: the worst, the typical and random ones of every system.
 
 They are dealt in turn over the cells of Table 4 (composition and count range), so that every cell is seen. Two passes
-over the scores, part by part, keep a few candidates a cell: memory does not grow with the RUN. Nothing depends on the
-order of rows: ties are broken by a hash of the item's name and the seed.
+over the scores, part by part, keep of each cell a few candidates, and for its median two bytes an image and at most
+131 kB. Nothing depends on the order of rows: ties are broken by a hash of the item's name and the seed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, range_
 from tallymill.engine.numbench.scores import SCORED
 from tallymill.engine.report.gallery import GROUPS, RANDOM, TYPICAL, WORST
 from tallymill.runners.numbench.analyse_shard import grouped
+from tallymill.runners.numbench.gallery_cells import CellRows, Medians, Smallest
 from tallymill.runners.parts import naming_damage
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.score_table import in_order
 
-# The median of a cell is known to a 16,384th, which costs the same memory for any number of images.
-BINS = 1 << 14
 # So many images at once that what is done for each group costs little, and memory too.
 _AT_ONCE = 1 << 15
 _COLUMNS = ("item_id", "system", "targets.list.element.requested", "cw_nps", "status")
@@ -65,16 +64,6 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Scored rows: ``key`` int64 [R] is the place of the cell, ``row`` int64 [R] that in the RUN."""
-
-    key: NDArray[np.int64]
-    cw_nps: NDArray[np.float64]
-    hash: NDArray[np.uint64]
-    row: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
 class _Group:
     """Some shards as a thread read them: the systems that have rows, the cells that have scored ones, and these.
 
@@ -83,67 +72,7 @@ class _Group:
 
     systems: list[SystemKey]
     cells: list[Cell]
-    rows: _Rows
-
-
-class _Smallest:
-    """Of each cell the ``number`` rows with the smallest (distance, hash)."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._kept: dict[int, list[tuple[float, int, int]]] = {}
-        # By cell what a row must not exceed to be among those that are kept.
-        self._distance = np.zeros(0)
-        self._hash = np.zeros(0, np.uint64)
-
-    def add(self, rows: _Rows, distance: NDArray[np.float64], cells: int) -> None:
-        self._grow(cells)
-        near = np.flatnonzero(distance <= self._distance[rows.key])
-        key = rows.key[near]
-        # Where many are as far as the last that is kept (scores of 0 are), the hash leaves few of them.
-        near = near[(distance[near] < self._distance[key]) | (rows.hash[near] <= self._hash[key])]
-        order = near[np.lexsort((rows.hash[near], distance[near], rows.key[near]))]
-        key = rows.key[order]
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        rank = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
-        for i in order[rank < self._number].tolist():
-            kept = self._kept.setdefault(int(rows.key[i]), [])
-            kept.append((float(distance[i]), int(rows.hash[i]), int(rows.row[i])))
-        for cell in key[first].tolist():
-            kept = self._kept[cell] = sorted(self._kept[cell])[: self._number]
-            if len(kept) == self._number:
-                self._distance[cell], self._hash[cell] = kept[-1][:2]
-
-    def _grow(self, cells: int) -> None:
-        new = cells - len(self._distance)
-        if new > 0:
-            self._distance = np.append(self._distance, np.full(new, np.inf))
-            self._hash = np.append(self._hash, np.full(new, np.iinfo(np.uint64).max))
-
-    def of(self, cell: int) -> list[int]:
-        """The rows of one cell, the smallest first."""
-        return [row for _, _, row in self._kept.get(cell, [])]
-
-
-class _Medians:
-    """Of each cell the median of cw-NPS, to the lower edge of its bin."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros((0, BINS + 1), np.int64)
-
-    def add(self, rows: _Rows, cells: int) -> None:
-        if cells > len(self._counts):
-            self._counts = np.pad(self._counts, ((0, cells - len(self._counts)), (0, 0)))
-        bins = (rows.cw_nps * BINS).astype(np.int64)
-        np.add.at(self._counts.reshape(-1), rows.key * (BINS + 1) + bins, 1)
-
-    def table(self) -> NDArray[np.float64]:
-        """float64 [cells]."""
-        values = np.zeros(len(self._counts))
-        for cell, counts in enumerate(self._counts):
-            total = np.cumsum(counts)
-            values[cell] = int(np.searchsorted(total, (total[-1] + 1) // 2)) / BINS
-        return values
+    rows: CellRows
 
 
 def choose(
@@ -165,21 +94,19 @@ def choose(
     cells: dict[Cell, int] = {}
     systems: dict[SystemKey, list[Chosen]] = {}
     reader = _Reader(seed, compositions)
-    worst, random, medians = _Smallest(number), _Smallest(3 * number), _Medians()
+    worst, random, medians = Smallest(number), Smallest(3 * number), Medians()
     for rows in _scored_rows(runs, reader, cells, systems, workers):
         worst.add(rows, rows.cw_nps, len(cells))
         random.add(rows, rows.hash.astype(np.float64), len(cells))
-        medians.add(rows, len(cells))
-    middle, typical = medians.table(), _Smallest(2 * number)
+        medians.add(rows)
+    middle, typical = medians.table(len(cells)), Smallest(2 * number)
     for rows in _scored_rows(runs, reader, cells, systems, workers):
         typical.add(rows, np.abs(rows.cw_nps - middle[rows.key]), len(cells))
     candidates = {WORST: worst, TYPICAL: typical, RANDOM: random}
     return {system: list(_dealt(system, cells, candidates, number)) for system in systems}
 
 
-def _dealt(
-    system: SystemKey, cells: dict[Cell, int], candidates: dict[str, _Smallest], number: int
-) -> Iterator[Chosen]:
+def _dealt(system: SystemKey, cells: dict[Cell, int], candidates: dict[str, Smallest], number: int) -> Iterator[Chosen]:
     """Round after round one image of each cell, until there are enough."""
     own = sorted((cell for cell in cells if cell.system == system), key=_place)
     taken: set[int] = set()
@@ -208,7 +135,7 @@ def _place(cell: Cell) -> tuple[int, str, int]:
 
 def _scored_rows(
     runs: Sequence[Run], reader: _Reader, cells: dict[Cell, int], systems: dict[SystemKey, list[Chosen]], workers: int
-) -> Iterator[_Rows]:
+) -> Iterator[CellRows]:
     """The scored rows of all RUNs, in their order; new systems and cells are entered."""
     with ThreadPoolExecutor(max(workers, 1)) as pool:
         for place, run in enumerate(runs):
@@ -234,12 +161,13 @@ class _Reader:
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
         system, names = encoded_strings(table["system"])
         status, words = encoded_strings(table["status"])
-        scored = np.flatnonzero(status == words.index(SCORED).as_py())
+        # Of a shard without the word its place is -1, as that of a row without any status is.
+        scored = np.flatnonzero((status == words.index(SCORED).as_py()) & (status >= 0))
         systems: list[SystemKey] = [(place, name or None) for name in [*names.to_pylist(), None]]
         met = [systems[code] for code in _distinct(system)[0].tolist()]
         if not len(scored):
             nothing = np.zeros(0, np.int64)
-            return _Group(met, [], _Rows(nothing, np.zeros(0), np.zeros(0, np.uint64), nothing))
+            return _Group(met, [], CellRows(nothing, np.zeros(0), np.zeros(0, np.uint64), nothing))
         rows = table if len(scored) == len(table) else table.take(pa.array(scored))
         composition, compositions, most = self._targets(rows)
         joined = (system[scored] % len(systems) * len(compositions) + composition) * len(COUNT_RANGES) + most
@@ -250,7 +178,7 @@ class _Reader:
             of, word = divmod(rest, len(compositions))
             cells.append(Cell(systems[of], compositions[word], COUNT_RANGES[count_range]))
         hashes = _hashes(rows["item_id"].combine_chunks(), self._seed)
-        return _Group(met, cells, _Rows(key, rows["cw_nps"].to_numpy(), hashes, shards[0].start + scored))
+        return _Group(met, cells, CellRows(key, rows["cw_nps"].to_numpy(), hashes, shards[0].start + scored))
 
     def _targets(self, rows: pa.Table) -> tuple[NDArray[np.int64], list[str], NDArray[np.int64]]:
         """The composition of each row as a place in the list, and its count range by the largest count."""

@@ -137,7 +137,7 @@ def _with_image(card: Card, run: Run, row: int, seen: str | None, reader: ImageR
 
 
 def _reference(run: Run, row: int) -> str:
-    path = run.proposals_folder.parent / "items.arrow"
+    path = run.items_path
     if not path.is_file():
         raise ImageError(f"{path} is gone, so nobody knows where the image is")
     with ItemFile(path, ("image",)) as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tallymill.runners.files import appearing, encoded
 from tallymill.runners.local import require_workers
 from tallymill.runners.numbench.analyse import analyse, opened, system_names
 from tallymill.runners.numbench.calibrate import incomparable, require_disjoint
-from tallymill.runners.numbench.calibration_files import load_calibration
+from tallymill.runners.numbench.calibration_files import calibration_file, load_calibration
 from tallymill.runners.numbench.gallery import choose
 from tallymill.runners.numbench.gallery_images import TextOf, make_cards
 from tallymill.runners.outputs import require_file
@@ -85,8 +85,9 @@ def report(
     if images is not None and images < 0:
         raise UsageError(f"images {images}: must be 0 or more")
     sources = opened(runs)
-    target = require_file(Path(out), annotations, prompts, calibration, outside=sources)
-    fit = None if calibration is None else _disjoint(load_calibration(calibration), sources)
+    fitted = None if calibration is None else calibration_file(calibration)
+    target = require_file(Path(out), annotations, prompts, fitted, outside=sources)
+    fit = None if fitted is None else _disjoint(load_calibration(fitted), sources)
     analysis = analyse(
         sources,
         range_by=range_by,
@@ -137,6 +138,7 @@ def _record(run: Run) -> RunRecord:
     facts = {
         "manifest": manifest["source"],
         "manifest, SHA-256 of its rows": manifest["sha256"],
+        "prompts": _prompts(manifest.get("prompts")),
         "begun": record["created"],
         "scored again from": record.get("rescored_from"),
         **{f"setting {name}": value for name, value in record["settings"].items()},
@@ -146,6 +148,15 @@ def _record(run: Run) -> RunRecord:
         **{f"version of {name}": version for name, version in record["versions"].items()},
     }
     return RunRecord(str(run.path), record, [(name, str(value)) for name, value in facts.items() if value is not None])
+
+
+def _prompts(given: Mapping[str, Any] | None) -> str | None:
+    """Which prompts file a sweep knew, and how many of its prompts have an image."""
+    if given is None:
+        return None
+    known = [f"{name} {given[name]}" for name in ("kind", "seed") if given.get(name) is not None]
+    used = f"{given['used']:,} of {given['rows']:,} prompts have an image" if "used" in given else ""
+    return "; ".join(part for part in (str(given.get("file")), *known, used, f"SHA-256 {given.get('sha256')}") if part)
 
 
 def _gallery(

@@ -84,6 +84,20 @@ def test_coco_ids_are_those_of_the_annotation_files():
     assert (ids["person"], ids["stop sign"], ids["toothbrush"], ids["cat"]) == (1, 13, 90, 17)
 
 
+@pytest.mark.parametrize("detectors", [(), ("synthetic-b",)])
+def test_coco_ids_are_those_of_the_whole_manifest(detectors, tmp_path, ensemble_file):
+    rows = [{"image": f"{k}.jpg", "targets": {f"thing {k:02}": 3}} for k in range(40)]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ensemble = ensemble_file(tmp_path / "e.toml", *NAMES)
+    tallymill.sweep(tmp_path / "m.jsonl", tmp_path / "RUN", ensemble=ensemble, workers=0)
+    first, _, _ = tallymill.load(tmp_path / "RUN").shards
+    (tmp_path / "RUN" / "scores" / first.part).unlink()  # as where the sweep is stopped in the middle of a shard
+    (tmp_path / "RUN" / "proposals" / "synthetic-a" / first.part).unlink()
+    tallymill.dump(tmp_path / "RUN", tmp_path / "d.json", detectors=detectors, partial=True)
+    found = {(row["category"], row["category_id"]) for row in json.loads((tmp_path / "d.json").read_text())}
+    assert found == {(f"thing {k:02}", 1001 + k) for k in range(40)}
+
+
 def test_a_run_without_its_items_is_dumped_without_categories(run, tmp_path):
     import shutil
 
@@ -104,7 +118,10 @@ def test_a_rescored_run_is_dumped_with_its_own_temperatures(run, tmp_path):
 
 def test_shards_that_were_not_done_are_left_out(run, tmp_path):
     tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=0, part=(1, 2))
-    tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet")
+    with pytest.raises(RunError, match=r"RUN is not complete: 2 of 4 shards not done yet\n  .*with partial=True"):
+        tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet")
+    assert not (tmp_path / "d.parquet").exists()
+    tallymill.dump(tmp_path / "RUN", tmp_path / "d.parquet", partial=True)
     assert len(set(pq.read_table(tmp_path / "d.parquet")["item_id"].to_pylist())) == 32
 
 

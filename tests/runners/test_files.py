@@ -3,7 +3,8 @@ import os
 
 import pytest
 
-from tallymill.runners.files import appearing, create_json, made_for, write_json
+from tallymill.errors import OutputError
+from tallymill.runners.files import appearing, appearing_together, create_json, made_for, write_json
 
 
 def test_a_file_appears_whole_when_the_block_ends(tmp_path):
@@ -38,6 +39,36 @@ def test_a_block_that_fails_before_it_writes(tmp_path):
     with pytest.raises(ValueError, match="early"), appearing(tmp_path / "a.txt"):
         raise ValueError("early")
     assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_were_made_for_a_file_go_with_it(tmp_path):
+    with pytest.raises(ValueError, match="early"), appearing(tmp_path / "new" / "deep" / "a.txt"):
+        raise ValueError("early")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_one(there, tmp_path):
+    (tmp_path / "far").mkdir()
+    if there:
+        (tmp_path / "far" / "a.txt").write_text("old")
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).symlink_to("far/a.txt")
+    with appearing(tmp_path / "one.txt") as path:
+        path.write_text("new")
+    assert (tmp_path / "one.txt").is_symlink()
+    assert (tmp_path / "far" / "a.txt").read_text() == "new"
+    with appearing_together(tmp_path, ["two.txt"]) as paths:
+        paths["two.txt"].write_text("newer")
+    assert (tmp_path / "one.txt").read_text() == "newer"
+    assert len(list(tmp_path.rglob("*"))) == 4
+
+
+def test_links_in_a_circle(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OutputError, match="symbolic links lead in a circle"), appearing(tmp_path / "a"):
+        pass
 
 
 def test_a_file_is_replaced(tmp_path):

@@ -47,6 +47,24 @@ def test_inputs_devices_and_folders_are_not_replaced(run, tmp_path):
     assert file.read_text() == "{}\n"
 
 
+def test_a_folder_does_not_replace_what_is_read(run, tmp_path):
+    lines = ["item_id,category,annotator,count", "item-0,dog,a,3", "item-0,dog,b,3"]
+    tallymill.analyse(run, tmp_path / "A", resamples=0)
+    people = tmp_path / "A" / "agreement.csv"
+    people.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match=r"--out .*/A would replace agreement\.csv that is read\n  choose"):
+        tallymill.analyse(run, tmp_path / "A", annotations=people, resamples=0)
+    assert people.read_text().splitlines() == lines
+
+
+def test_a_calibration_named_by_its_folder_is_not_replaced(run, tmp_path):
+    (tmp_path / "CAL").mkdir()
+    (tmp_path / "CAL" / "calibration.json").write_text("{}")
+    with pytest.raises(UsageError, match="is the file that is read"):
+        tallymill.report(run, tmp_path / "CAL" / "calibration.json", calibration=tmp_path / "CAL")
+    assert (tmp_path / "CAL" / "calibration.json").read_text() == "{}"
+
+
 def test_names_that_are_no_utf8_and_titles(run, tmp_path):
     write_json(tmp_path / "x.json", {"file": "a\udcff"})
     assert b'"a\\udcff"' in (tmp_path / "x.json").read_bytes()

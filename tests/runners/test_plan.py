@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallymill.engine.items import ManifestOptions
-from tallymill.errors import ManifestError, UsageError
+from tallymill.errors import ManifestError, RunError, UsageError
 from tallymill.runners.plan import BLOCK_ROWS, ItemFile, Shard, default_shard_items, lay_out, shards_of
 
 
@@ -52,6 +52,11 @@ def test_rows_are_read_back_by_range(rows, tmp_path):
                 assert sum(block.num_rows for block in blocks) == len(shard)
                 found += [name for block in blocks for name in block.column("image").to_pylist()]
             assert found == [f"{k}.jpg" for k in range(rows)]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(RunError, match=r"items\.arrow cannot be read: No such file"):
+        ItemFile(tmp_path / "items.arrow")
 
 
 def test_the_digest_is_of_what_the_manifest_says(tmp_path):

@@ -2,17 +2,21 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 
 import tallymill
 from tallymill import cli
-from tallymill.errors import RunError
+from tallymill.errors import RunError, UsageError
+from tallymill.runners import console
+from tallymill.runners import record as records
 from tallymill.runners.record import fault_of
-from tallymill.runners.run_folder import differences, ensemble_of, plan_of, stamps_of
+from tallymill.runners.run_folder import RunFolder, differences, ensemble_of, plan_of, stamps_of
 
 GONE = object()
 WRONG: list[object] = [GONE, None, "x", "", -1, 0, 10**30, 1.5, True, [], {}, [1], {"a": 1}, float("nan"), "\udcff"]
+WRONG += [10**400, -(10**400), "a\0b", float("inf"), {"rows": 1}, {"rows": 1, "used": "x"}, {"rows": 2, "used": 1}]
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +58,11 @@ def changed(record, place, value):
     return result
 
 
-def test_no_value_breaks_a_reader(record):
+def test_no_value_breaks_a_reader(record, run):
     """What is let through can be worked with; there is no third way."""
+    summary = tallymill.load(run).summary()
+    record["manifest"]["prompts"] = {"file": "p.jsonl", "rows": 3, "used": 1}
+    record["proposals_of"] = "."
     assert fault_of(record) is None
     refused = 0
     for place in places(record):
@@ -65,6 +72,9 @@ def test_no_value_breaks_a_reader(record):
                 refused += 1
                 continue
             stamps_of(other), ensemble_of(other), plan_of(other)
+            RunFolder(run).proposals_path(other).exists()
+            if place[:2] == ("manifest", "prompts"):
+                console.show_summary(replace(summary, prompts=other["manifest"].get("prompts")))
             assert isinstance([*differences(record, other), *differences(other, record)], list)
     assert refused > 300
 
@@ -84,7 +94,12 @@ def test_no_value_breaks_a_reader(record):
         (("settings", "later"), 1, "settings.later is not known to this version"),
         (("settings", "coverage"), "some", "coverage='some'"),
         (("schedule",), [0.5] * 99, "schedule is [0.5, 0.5"),
-        (("proposals_of",), 3, "proposals_of is 3, not text"),
+        (("proposals_of",), 3, "proposals_of is 3, not a path"),
+        (("proposals_of",), "a\0b", "proposals_of is 'a\\x00b', not a path"),
+        (("manifest", "prompts"), {}, "manifest.prompts.rows is missing"),
+        (("ensemble", "detectors", 0, "tau"), 10**400, "not a positive number"),
+        (("schedule", 0), 10**400, "not 100 numbers in 0..1"),
+        (("settings", "window_edge"), 10**400, "must be pixels, 0 or more"),
         (("user_score",), {"name": 3}, "user_score.name is 3, not text"),
     ],
 )
@@ -95,6 +110,14 @@ def test_the_key_is_named(place, value, told, record, run):
     assert str(caught.value).startswith(f"{run / 'run.json'} is no record of this tallymill: ")
     assert told in caught.value.message
     assert caught.value.hint.startswith("put back the run.json")
+
+
+def test_a_run_of_too_many_shards_is_not_begun(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MOST_SHARDS", 5)
+    with pytest.raises(UsageError, match=r"12 items in shards of 2 are more than 5 shards\n  .*--shard-items 3 or"):
+        tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=0, shard_items=2)
+    assert not list(tmp_path.iterdir())
+    tallymill.sweep(run.parent / "m.jsonl", tmp_path / "RUN", ensemble="synthetic", workers=0, shard_items=3)
 
 
 def test_another_version_is_named(record, run):

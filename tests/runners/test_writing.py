@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import socket
 from contextlib import contextmanager
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import tallymill
 from tallymill.errors import OutputError
 from tallymill.runners.files import appearing, appearing_together, require_writable
+from tallymill.runners.outputs import require_file, require_folder
+from tallymill.runners.run_folder import RunFolder
 from tallymill.runners.writing import naming_output, told
 
 
@@ -83,9 +86,44 @@ def test_a_place_that_can_be_written_is_left_as_it_was(place, tmp_path):
     (tmp_path / "OUT").mkdir()
     require_writable(tmp_path / place)
     assert names(tmp_path) == ["OUT"]
-    with appearing(tmp_path / (place + ("" if "n" * 255 in place else ".txt"))) as path:
+    file = place + ("" if "n" * 255 in place else ".txt")
+    with appearing(tmp_path / file) as path:
         path.write_text("x")
-    assert len(names(tmp_path)) in (2, 3)
+    assert names(tmp_path) == sorted({"OUT", file, *(["new"] if place.startswith("new/") else [])})
+
+
+@pytest.fixture
+def barred(tmp_path):
+    """A file in a folder that one may not enter."""
+    (tmp_path / "barred" / "in").mkdir(parents=True)
+    (tmp_path / "barred").chmod(0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root may enter every folder
+    yield tmp_path / "barred" / "in" / "x"
+    os.seteuid(user)
+    (tmp_path / "barred").chmod(0o700)
+
+
+def test_below_a_folder_that_one_may_not_enter(barred):
+    def appear():
+        with appearing(barred):
+            pass
+
+    def appear_together():
+        with appearing_together(barred.parent, ["x"]):
+            pass
+
+    calls = (
+        appear,
+        appear_together,
+        lambda: require_writable(barred),
+        lambda: require_file(barred),
+        lambda: require_folder(barred),
+        lambda: RunFolder.to_write(barred),
+    )
+    for call in calls:
+        with pytest.raises(OutputError, match="cannot be written: Permission denied\n  choose a place that you may"):
+            call()
 
 
 @contextmanager
@@ -163,19 +201,23 @@ def test_a_full_disk_is_worth_another_try(tmp_path, monkeypatch):
 def test_an_error_of_another_file_stays_what_it_is(tmp_path):
     with pytest.raises(FileNotFoundError), appearing(tmp_path / "a"):
         (tmp_path / "nothing").read_text()
+    with pytest.raises(PermissionError, match="other"), appearing(tmp_path / "a"):
+        raise PermissionError(errno.EACCES, "other")  # as Arrow says it
     with pytest.raises(OSError, match="odd"), naming_output(tmp_path / "a"):
         raise OSError("odd")
 
 
 def test_what_a_killed_process_left_of_a_file_goes(tmp_path):
-    import socket
-
     host = socket.gethostname()
-    for name in (f".a.txt.{host}-4194999.tmp", f".b.txt.{host}-4194999.tmp", f".a.txt.{host}-{os.getpid()}.tmp"):
+    for name in (f".a.txt.{host}-4194999-0.tmp", f".b.txt.{host}-4194999-0.tmp"):
         (tmp_path / name).write_text("half")
-    require_writable(tmp_path / "a.txt")
-    assert f".a.txt.{host}-4194999.tmp" not in names(tmp_path)
-    assert f".b.txt.{host}-4194999.tmp" in names(tmp_path)
+    with appearing(tmp_path / "a.txt") as path:
+        path.write_text("ha")
+        require_writable(tmp_path / "a.txt")
+        assert names(tmp_path) == sorted([path.name, f".b.txt.{host}-4194999-0.tmp"])
+        with path.open("a") as file:
+            file.write("lf")
+    assert (tmp_path / "a.txt").read_text() == "half"
 
 
 def test_errors_of_the_system_have_no_number():

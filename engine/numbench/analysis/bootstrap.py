@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.numbench.analysis.counting import ERRORS, FAMILIES, SIDES
+from tallymill.engine.numbench.analysis.counting import FAMILIES, SIDES
 from tallymill.engine.numbench.analysis.grid import RANGES, Axes, Sums
 from tallymill.engine.numbench.analysis.leaves import HIGH_UNIT
 from tallymill.engine.numbench.analysis.statistics import error_statistics, statistics
@@ -149,18 +149,19 @@ def _statistics(weights: NDArray[np.uint8], matrices: _Matrices, units: Units, b
     curves = {name: values[..., None] * (unit / HIGH_UNIT) for name, values in (("curve_cw", cw), ("curve_b", b))}
     families, sides, off = (scaled.pop(name) for name in ("families", "sides", "errors"))
     found = statistics(Sums(**{**scaled, **in_units, **curves, "curve_number": number}), axes)
-    return found if errors is None else found | error_statistics(families, sides, off * errors.unit)
+    return found if errors is None else found | error_statistics(families, sides, off, errors.units)
 
 
 def _empty(units: Units, resamples: int) -> dict[str, Floats]:
     axes = units.grid.axes
     cells, errors = axes.shape[:3], units.errors is not None
+    pieces = (0, 0) if units.errors is None else units.errors.places.shape
     shapes: dict[str, tuple[int, ...]] = {
         **dict.fromkeys(("number", "cw", "b"), axes.shape),
         **dict.fromkeys(("single_number", "single_cw", "same_cw"), (*cells, len(axes.detectors))),
         "families": (*cells, len(FAMILIES) * errors),
         "sides": (*cells, len(SIDES) * errors),
-        "errors": (*cells, len(ERRORS) * errors),
+        "errors": (*cells, *pieces),
         **dict.fromkeys(("paired", "paired_cw", "paired_b"), (axes.shape[0], len(units.contrasts))),
     }
     return {name: np.zeros((resamples, *shape)) for name, shape in shapes.items()}

@@ -8,26 +8,30 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.numbench.analysis.cores import cores_both
 from tallymill.engine.numbench.analysis.estimates import Estimates
-from tallymill.engine.numbench.analysis.grid import RANGES, Grid
+from tallymill.engine.numbench.analysis.grid import Grid
 from tallymill.engine.numbench.analysis.results import ALL, Difference
-from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, range_codes
+from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES
 
 Floats = NDArray[np.float64]
-# Of more systems each is compared with the first alone.
-MOST_SYSTEMS = 12
+# Up to so many systems are compared each with each, of more each with the first alone.
+MOST_COMPARED = 12
 _SCORES = ("cw_nps", "b_nps")
-# Cores that are counted at once, times systems.
-_AT_ONCE = 1 << 22
 
 
-def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[str, Floats]) -> list[Difference]:
-    """Each system minus each before it, over the cells of Table 4 and "all"; from the statistics of ``statistics``."""
+def differences_of(
+    grid: Grid, cores: NDArray[np.int64], point: Mapping[str, Floats], resampled: Mapping[str, Floats]
+) -> list[Difference]:
+    """Each system minus each before it, over the cells of Table 4 and "all"; from the statistics of ``statistics``.
+
+    ``cores`` are those of ``cores_of``.
+    """
     axes = grid.axes
     pairs = pairs_of(len(axes.systems))
     if not pairs:
         return []
-    both = cores_both(grid, 1 if len(axes.systems) > MOST_SYSTEMS else len(axes.systems))
+    both = cores_both(grid, 1 if len(axes.systems) > MOST_COMPARED else len(axes.systems))
     found = []
     for reference, system in pairs:
         estimates = Estimates(*(_minus(values, system, reference) for values in (point, resampled)))
@@ -40,6 +44,8 @@ def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[s
                         composition,
                         name,
                         name in STRESS_RANGES,
+                        int(cores[system, c, k]),
+                        int(cores[reference, c, k]),
                         int(both[c, k, system, reference]),
                         *(estimates(score, c, k) for score in _SCORES),
                     )
@@ -50,37 +56,9 @@ def differences_of(grid: Grid, point: Mapping[str, Floats], resampled: Mapping[s
 def pairs_of(systems: int) -> list[tuple[int, int]]:
     """(reference, system) in order of the system; of very many systems the first is the only reference."""
     pairs = sorted(combinations(range(systems), 2), key=lambda pair: (pair[1], pair[0]))
-    return pairs if systems <= MOST_SYSTEMS else [pair for pair in pairs if pair[0] == 0]
+    return pairs if systems <= MOST_COMPARED else [pair for pair in pairs if pair[0] == 0]
 
 
 def _minus(values: Mapping[str, Floats], system: int, reference: int) -> dict[str, Floats]:
     cells = {score: values[f"cell.{score}"] for score in _SCORES if f"cell.{score}" in values}
     return {score: of[:, system] - of[:, reference] for score, of in cells.items()}
-
-
-def cores_both(grid: Grid, references: int) -> Floats:
-    """Cores with a scored image of two systems, [C+1, K+1, S, R] for the first R as references; "all" last."""
-    axes = grid.axes
-    systems, compositions = axes.shape[:2]
-    scored = np.flatnonzero(grid.leaves.number(0) > 0)
-    place = grid.leaves.core[scored] * systems + grid.system[scored]
-    composition, ranges = grid.composition[scored], range_codes(grid.count[scored])
-    size = len(grid.leaves.names.settled) * systems
-    found = np.zeros((compositions + 1, RANGES + 1, systems, references))
-    for c in range(compositions + 1):
-        within = np.ones(len(scored), np.bool_) if c == compositions else composition == c
-        for k in range(RANGES + 1):
-            has = np.zeros(size, np.bool_)
-            has[place[within if k == RANGES else within & (ranges == k)]] = True
-            found[c, k] = _together(has.reshape(-1, systems), references)
-    return found
-
-
-def _together(has: NDArray[np.bool_], references: int) -> Floats:
-    """Of rows of bool [N, S], how many have both of two columns: [S, R]."""
-    found = np.zeros((has.shape[1], references))
-    step = max(_AT_ONCE // has.shape[1], 1)
-    for start in range(0, len(has), step):
-        part = has[start : start + step].astype(np.float64)
-        found += part.T @ part[:, :references]
-    return found

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from tallymill.engine.numbench.analysis.results import Estimate
 
 LEVEL = 95.0
-# Resamples that differ by no more are alike: what they are sums of was rounded, to far less than this.
-ALIKE = 1e-9
+# Resamples that differ by no more are alike. What scores are sums of was rounded, to less than the first; counts came
+# as float64, and of those with a large error the last bits are worth more: that follows the statistic itself.
+ALIKE, ALIKE_SHARE = 1e-9, 1e-12
 
 
 class Estimates:
@@ -39,7 +40,7 @@ def _intervals(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
     tail = (100.0 - LEVEL) / 200.0
     low, high = (_quantile(ordered, number, share) for share in (tail, 1.0 - tail))
     last = np.take_along_axis(ordered, np.maximum(number - 1, 0)[None], axis=0)[0]
-    differ = last - ordered[0] > ALIKE
+    differ = last - ordered[0] > ALIKE + ALIKE_SHARE * np.maximum(np.abs(ordered[0]), np.abs(last))
     return np.where(differ, low, np.nan), np.where(differ, high, np.nan), nulls
 
 

@@ -13,21 +13,23 @@ from tallymill.engine.numbench.analysis import tabulate, tabulate_counts
 from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
 from tallymill.engine.numbench.analysis.chance import chance_of
+from tallymill.engine.numbench.analysis.cores import cores_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.differences import differences_of
 from tallymill.engine.numbench.analysis.error_sums import ErrorUnits
 from tallymill.engine.numbench.analysis.estimates import Estimates
-from tallymill.engine.numbench.analysis.grid import Axes, Grid, Sums, axes_of, placing_of, sums_of
+from tallymill.engine.numbench.analysis.grid import Axes, Grid, Placing, Sums, axes_of, placing_of, sums_of
 from tallymill.engine.numbench.analysis.images import Factors, Images
 from tallymill.engine.numbench.analysis.keyed import Part
 from tallymill.engine.numbench.analysis.leaves import Leaves
 from tallymill.engine.numbench.analysis.results import Failure, Saturation, SystemRow, Uncovered
 from tallymill.engine.numbench.analysis.sensitivity import sensitivity_of
 from tallymill.engine.numbench.analysis.statistics import statistics
-from tallymill.engine.numbench.analysis.tabulate_counts import counts_on
+from tallymill.engine.numbench.analysis.tabulate_counts import Counts, counts_on
 from tallymill.engine.numbench.analysis.tallies import Met, PromptUses, Tallies
-from tallymill.engine.numbench.analysis.units import cores_by_id, paired_sums, units_of
+from tallymill.engine.numbench.analysis.units import Units, cores_by_id, paired_sums, units_of
 
+Floats = NDArray[np.float64]
 # A system as the scores know it: the number of its RUN, and its name there.
 SystemKey = tuple[int, str | None]
 
@@ -127,8 +129,30 @@ class Tables:
     split_cores: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The sums on the axes, and the statistics that come from them."""
+
+    axes: Axes
+    placing: Placing
+    grid: Grid
+    units: Units
+    sums: Sums
+    counts: Counts
+    cells_of: dict[str, NDArray[np.int64]]
+    chance: dict[str, Floats]
+    point: dict[str, Floats]
+    drawn: dict[str, Floats]
+
+
 def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: int, seed: int, workers: int) -> Tables:
     """Make the tables. ``systems`` names every system, in order."""
+    found = _found(gathered, systems, resamples, seed, workers)
+    cores = len(np.unique(found.grid.leaves.core[found.units.order]))
+    return Tables(found.axes, _rows(found, gathered, systems), len(found.units) - cores)
+
+
+def _found(gathered: Gathered, systems: dict[SystemKey, str], resamples: int, seed: int, workers: int) -> _Found:
     axes = axes_of(gathered.factors, gathered.leaves, systems, gathered.detectors)
     placing = placing_of(gathered.factors, axes, systems)
     grid = Grid.of(gathered.leaves, axes, placing)
@@ -143,20 +167,24 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
         chance = chance_of(grid, rank[grid.leaves.core], seed, workers)
         errors = ErrorUnits.of(gathered.leaves.errors, placing.compositions, placing.systems, rank)
         drawn = resampled(replace(units, errors=errors), resamples, seed, workers)
-    estimates = Estimates(point, drawn)
-    numbers = grid.numbers()
-    overall, cells = tabulate.cells(axes, numbers, sums.single_number, estimates)
-    rows: dict[str, list[Any]] = {
+    return _Found(axes, placing, grid, units, sums, counts, cells_of, chance, point, drawn)
+
+
+def _rows(found: _Found, gathered: Gathered, systems: dict[SystemKey, str]) -> dict[str, list[Any]]:
+    axes, placing, counts = found.axes, found.placing, found.counts
+    estimates, numbers, cores = Estimates(found.point, found.drawn), found.grid.numbers(), cores_of(found.grid)
+    overall, cells = tabulate.cells(axes, numbers, cores, found.sums.single_number, estimates)
+    return {
         "overall": overall,
         "cells": cells,
-        "differences": differences_of(grid, point, drawn),
+        "differences": differences_of(found.grid, cores, found.point, found.drawn),
         "losses": tabulate.losses(axes, estimates),
         "levels": tabulate.levels(axes, numbers, estimates),
-        "contrasts": tabulate.contrasts(axes, units.contrasts, sums.paired, estimates),
-        "sensitivity": tabulate.sensitivity(axes, estimates, cells_of, chance),
+        "contrasts": tabulate.contrasts(axes, found.units.contrasts, found.sums.paired, estimates),
+        "sensitivity": tabulate.sensitivity(axes, estimates, found.cells_of, found.chance),
         "families": tabulate_counts.families(axes, counts, estimates),
         "signed_errors": tabulate_counts.signed_errors(axes, counts, estimates),
-        "curve": tabulate.curve(axes, sums.curve_number, estimates),
+        "curve": tabulate.curve(axes, found.sums.curve_number, estimates),
         "visible": list(tabulate_counts.visible(axes, placing, gathered.counting)),
         "coverage": list(tabulate_counts.coverage(axes, placing, gathered.counting)),
         "saturation": list(_saturation(gathered, systems)),
@@ -171,7 +199,6 @@ def tables_of(gathered: Gathered, systems: dict[SystemKey, str], *, resamples: i
             for reason, tally in gathered.failures.of(code)
         ],
     }
-    return Tables(axes, rows, len(units) - len(np.unique(grid.leaves.core[units.order])))
 
 
 def system_rows(gathered: Gathered, systems: dict[SystemKey, str], runs: Sequence[str]) -> list[SystemRow]:

@@ -238,6 +238,8 @@ def _ranges_differ(table: pa.Table, requested: NDArray[np.int64], offsets: NDArr
     told, words = encoded_strings(table["count_range"])
     places = {word: place for place, word in enumerate(COUNT_RANGES)}
     ranges = np.array([places.get(word, -1) for word in [*words.to_pylist(), None]], np.int64)[told]
-    some = (np.diff(offsets) > 0) & (told >= 0)
-    largest = np.maximum.reduceat(requested, offsets[:-1][some]) if some.any() else np.zeros(0, np.int64)
-    return int((ranges[some] != range_codes(largest)).sum())
+    asks = np.diff(offsets) > 0  # of all of these, lest one that does not tell its range lends its targets to another
+    largest = np.ones(len(told), np.int64)
+    largest[asks] = np.maximum.reduceat(requested, offsets[:-1][asks]) if asks.any() else 1
+    some = asks & (told >= 0)
+    return int((ranges[some] != range_codes(largest[some])).sum())

@@ -18,6 +18,8 @@ _RANGE_BY = {
     "every target counts as an image. Failure families go by the larger count.",
 }
 _SHOWN = 3
+# OW-DETR, Grounding DINO and OWL-ViT (paper, Evaluation).
+PAPER_ENSEMBLE = "numbench"
 
 
 def notes_of(
@@ -78,7 +80,20 @@ def _of_prompts(rows: Sequence[SystemRow]) -> Iterator[str]:
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How RUNs differ in what makes scores comparable."""
+    """What their detectors are, and how RUNs differ in what makes scores comparable."""
+    others = sorted({run["ensemble"] for run in runs} - {PAPER_ENSEMBLE})
+    if others:
+        yield (
+            f"Counted by {listed(others, _SHOWN)}, which is not the paper's ensemble: these scores do not compare with "
+            "published ones, and what its detectors overlook or count twice is in them."
+        )
+    plain = [run["run"] for run in runs if all(detector["tau"] == 1.0 for detector in run["detectors"])]
+    if plain:
+        whose = "" if len(plain) == len(runs) else f"{listed(plain, _SHOWN)}: "
+        yield (
+            f"{whose}All temperatures are 1, so that confidences are as the detectors gave them and not calibrated; "
+            "`tallymill calibrate` fits them to labelled images."
+        )
     if len(runs) < 2:
         return
     first = runs[0]

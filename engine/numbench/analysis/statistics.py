@@ -1,4 +1,8 @@
-"""Every statistic that has an interval, from sums: one function for the images as they are and for every resample."""
+"""Every statistic that has an interval, from sums.
+
+One function gives those of scores, for the images as they are and for every resample. Another gives the shares and
+errors of resamples; those of the images as they are come from exact sums (``tabulate_counts.counts_on``).
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,14 @@ def statistics(sums: Sums, axes: Axes) -> dict[str, Floats]:
     return found
 
 
-def error_statistics(families: Floats, sides: Floats, errors: Floats) -> dict[str, Floats]:
+def error_statistics(families: Floats, sides: Floats, errors: Floats, units: Floats) -> dict[str, Floats]:
     """Shares of images by family and of targets by side, [..., S, C+1, K+1, 3], and mean errors, [..., 4]; "all" last.
 
-    ``families`` [..., S, C, K, 3], ``sides`` likewise, ``errors`` [..., S, C, K, 4] are sums.
+    ``families`` [..., S, C, K, 3], ``sides`` likewise, and ``errors`` [..., S, C, K, P, 4] are sums, these in pieces
+    that are whole numbers of ``units`` [P, 4]. Each mean is rounded once or twice, after everything is added.
     """
-    families, sides, errors = (with_all(x, -2, -3) for x in (families, sides, errors))
+    families, sides = with_all(families, -2, -3), with_all(sides, -2, -3)
+    errors = (with_all(errors, -3, -4) * units).sum(axis=-2)
     targets = sides.sum(axis=-1, keepdims=True)
     return {
         "family": ratio(families, families.sum(axis=-1, keepdims=True)),

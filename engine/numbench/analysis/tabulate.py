@@ -27,10 +27,12 @@ from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES, count
 Ints = NDArray[np.int64]
 
 
-def cells(axes: Axes, numbers: Ints, alone: NDArray[np.float64], estimates: Estimates) -> tuple[list[Cell], list[Cell]]:
+def cells(
+    axes: Axes, numbers: Ints, cores: Ints, alone: NDArray[np.float64], estimates: Estimates
+) -> tuple[list[Cell], list[Cell]]:
     """Table 4: one row a system over everything, and the rows by composition and count range, "all" last.
 
-    ``alone`` [S, C, K, D] are images that each detector scored alone.
+    ``alone`` [S, C, K, D] are images that each detector scored alone, ``cores`` those of ``cores_of``.
     """
     alone = with_all(alone, -2, -3)
     status = with_all(numbers.sum(axis=(-1, -2)), -1, -2)
@@ -45,6 +47,7 @@ def cells(axes: Axes, numbers: Ints, alone: NDArray[np.float64], estimates: Esti
             scored=scored,
             error=error,
             uncovered=uncovered,
+            cores=int(cores[s, c, k]),
             cw_nps=estimates("cell.cw_nps", s, c, k),
             b_nps=estimates("cell.b_nps", s, c, k),
             gap=estimates("cell.gap", s, c, k),

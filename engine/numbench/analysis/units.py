@@ -94,9 +94,9 @@ class Block:
     """What U consecutive units of one stratum bring to the sums, of the ranges K' in ``ranges`` only.
 
     ``number``, ``cw`` and ``b`` float64 [U, S, K', L, P]; ``single_number``, ``single_cw`` and ``same_cw``
-    [U, S, K', D]; ``families``, ``sides`` [U, S, K', 3] and ``errors`` [U, S, K', 4], see ``ErrorUnits``; ``paired``,
-    ``paired_cw``, ``paired_b`` [U, S, X]. ``rows`` int64 [2, R] has for each pair of a unit (in the block) and a count
-    both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
+    [U, S, K', D]; ``families``, ``sides`` [U, S, K', 3] and ``errors`` [U, S, K', P, 4], see ``ErrorUnits``;
+    ``paired``, ``paired_cw``, ``paired_b`` [U, S, X]. ``rows`` int64 [2, R] has for each pair of a unit (in the block)
+    and a count both, by count; ``curve`` float64 [3, R, S] their number, cw and b.
     """
 
     ranges: NDArray[np.int32]

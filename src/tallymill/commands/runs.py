@@ -85,7 +85,7 @@ def dump(
         The file to write.
     """
     source = tallymill.load(run)
-    rows = tallymill.dump(source, out, form=form, detectors=detector)
+    rows = tallymill.dump(source, out, form=form, detectors=detector, partial=True)
     undone = source.undone(detector)
     if as_json:
         print_json({"out": str(out), "proposals": rows, "shards": len(source.shards), "shards_undone": undone})

@@ -145,7 +145,7 @@ def test_ranges_and_rows_without_images_are_left_out_and_told(analysis_of, page_
     def emptied(cell):
         if cell.count_range != "76-100":
             return cell
-        return r.Cell(cell.system, cell.composition, "76-100", True, 0, 0, 0, 0, none, none, none, {"owl-vit": none})
+        return r.Cell(cell.system, cell.composition, "76-100", True, 0, 0, 0, 0, 0, none, none, none, {"owl-vit": none})
 
     whole = analysis_of()
     contrasts = [*whole.contrasts, r.Contrast("beta", "layout", "spiral", "free", 0, none, none)]
@@ -175,10 +175,10 @@ def test_an_analysis_of_nothing_makes_a_page(analysis_of, page_of):
 
 def test_values_that_do_not_exist_are_dashes(analysis_of, page_of):
     none, some = r.Estimate(None, null_resamples=2000), r.Estimate(0.5, 0.4, 0.6, 7)
-    cells = [r.Cell("alpha", "all", "all", False, 9, 0, 9, 0, none, some, none, {})]
+    cells = [r.Cell("alpha", "all", "all", False, 9, 0, 9, 0, 0, none, some, none, {})]
     html = render(page_of(analysis=analysis_of(overall=cells, cells=[])))
-    assert "7 null" in html
-    assert "2,000 null" not in html
+    assert "7 of 2,000 null" in html
+    assert "2,000 of 2,000 null" not in html
     assert "None" not in " ".join(read(html).words)
     assert "nan" not in " ".join(read(html).words)
 
@@ -279,7 +279,7 @@ def test_values_that_do_not_exist_are_dashes_and_nothing_else(analysis_of, page_
     none = r.Estimate(None, None, None, 2000)
     found = analysis_of()
     html = render(page_of(analysis=dataclasses.replace(found, losses=[r.Loss("alpha", "all", none, none)])))
-    assert "2,000 null" not in html
+    assert "2,000 of 2,000 null" not in html
     assert "null" not in tables.estimate(none)
 
 

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.report import page
 from tallymill.engine.report.page import render
 
 
@@ -23,8 +24,9 @@ def words(page_of):
 
 
 def test_systems_are_told_apart_by_intervals_without_0(words, page_of, analysis_of):
-    assert "beta − alpha all all +.050 +.030 to +.070 −.050 −.070 to −.030 48" in words
-    assert "An interval that holds 0 does not tell the two systems apart." in words
+    assert "beta − alpha all all +.050 +.030 to +.070 −.050 −.070 to −.030 50, 48, 48" in words
+    assert "An interval that holds 0 does not tell the two systems apart;" in words
+    assert "between systems that do not differ, about one interval in twenty leaves 0 out by chance." in words
     assert "Differences between systems" not in plain(render(page_of(analysis=analysis_of(("alpha",), differences=[]))))
 
 
@@ -59,4 +61,22 @@ def test_points_of_too_few_cores_have_no_interval(words, page_of, analysis_of):
 @pytest.mark.parametrize(("number", "said"), [(12, False), (13, True)])
 def test_figures_of_many_systems_say_which_they_show(page_of, analysis_of, number, said):
     many = analysis_of(tuple(f"system {k}" for k in range(number)))
-    assert (f"Drawn are the first 12 of {number} systems" in plain(render(page_of(analysis=many)))) == said
+    html = render(page_of(analysis=many))
+    assert (f"Drawn are the first 12 of {number} systems" in plain(html)) == said
+    assert html.count('<span class="unit">cw-NPS') == 12
+
+
+def test_limits_of_systems_are_those_of_what_they_limit(page_of, analysis_of, monkeypatch):
+    """What the head shows is one limit, how many are compared each with each another."""
+    three = page_of(analysis=analysis_of(("a", "b", "c")))
+    sentences = "The tables below have all 3 systems.", "of so many systems each is compared with the first."
+
+    def said(of):
+        return [sentence in plain(render(of)) for sentence in sentences]
+
+    assert said(three) == [False, False]
+    monkeypatch.setattr(page, "MOST_SYSTEMS", 2)
+    assert said(three) == [True, False]
+    assert render(three).count('<span class="unit">cw-NPS') == 2
+    monkeypatch.setattr(page, "MOST_COMPARED", 2)
+    assert said(three) == [True, True]

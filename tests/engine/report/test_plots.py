@@ -49,7 +49,21 @@ def analysis(systems, counts=(1, 20, 60)):
         EMPTY,
         systems=[SystemRow(s, "RUN", 9, 9, 0, 0, 9, 9, 1, 1, 0, 0, 0) for s in systems],
         overall=[
-            Cell(s, ALL, ALL, False, 9, 9, 0, 0, some(0.4), some(0.5), some(0.1), {"a": some(0.3), "b": Estimate(None)})
+            Cell(
+                s,
+                ALL,
+                ALL,
+                False,
+                9,
+                9,
+                0,
+                0,
+                9,
+                some(0.4),
+                some(0.5),
+                some(0.1),
+                {"a": some(0.3), "b": Estimate(None)},
+            )
             for s in systems
         ],
         contrasts=[

@@ -2,12 +2,14 @@
 
 import json
 import math
+import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tallymill
-from tallymill.engine.numbench.analysis.differences import MOST_SYSTEMS
+from tallymill.engine.numbench.analysis.differences import MOST_COMPARED, cores_both
 from tallymill.engine.report.tables import differences_table
 
 RESAMPLES, SEED = 12, 5
@@ -90,6 +92,7 @@ def test_each_system_minus_each_before_it(analysis, rows):
     for row in analysis.differences:
         sides = [of_cell(rows, row, system) for system in (row.system, row.reference)]
         cores = [{one["core_id"] for one in side} for side in sides]
+        assert (row.cores, row.cores_reference) == tuple(map(len, cores))
         assert row.cores_both == len(cores[0] & cores[1])
         assert row.stress_test == (row.count_range in RANGES[2:])
         for score in ("cw_nps", "b_nps"):
@@ -123,8 +126,8 @@ def test_one_system_differs_from_none(tmp_path):
 
 
 def test_very_many_systems_are_compared_with_the_first(tmp_path):
-    systems = [f"s{k:02d}" for k in range(MOST_SYSTEMS + 1)]
-    for number, references in ((MOST_SYSTEMS, None), (MOST_SYSTEMS + 1, {"s00"})):
+    systems = [f"s{k:02d}" for k in range(MOST_COMPARED + 1)]
+    for number, references in ((MOST_COMPARED, None), (MOST_COMPARED + 1, {"s00"})):
         rows = [row for row in images(systems[:number], 2) if row["targets"]["cat"] < 99]
         analysis = tallymill.analyse(swept(tmp_path, rows, f"RUN{number}"), resamples=0)
         pairs = {(row.system, row.reference) for row in analysis.differences}
@@ -135,13 +138,39 @@ def test_very_many_systems_are_compared_with_the_first(tmp_path):
         assert [row.cores_both for row in told] == [len(seen[row.system] & seen[row.reference]) for row in told]
 
 
+def test_cores_of_both_are_counted_without_a_table_of_cores_and_systems():
+    """A core has images of few systems: a byte for each core and system would be 10 MB here."""
+    systems, cores = 255, 40_000
+    core = np.repeat(np.arange(cores), 2)
+    system = np.where(np.arange(2 * cores) % 2, 1 + core % (systems - 1), 0).astype(np.int32)
+    nothing = np.zeros(2 * cores, np.int32)
+    names = SimpleNamespace(settled=range(cores))
+    grid = SimpleNamespace(
+        axes=SimpleNamespace(shape=(systems, 1, 4, 1, 1)),
+        leaves=SimpleNamespace(core=core, names=names, number=lambda _: np.ones(2 * cores, np.int64)),
+        system=system,
+        composition=nothing,
+        count=nothing + 30,
+    )
+    tracemalloc.start()
+    try:
+        both = cores_both(grid, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for cell in (both[0, 1], both[0, -1], both[-1, 1], both[-1, -1]):
+        assert cell[:, 0].tolist() == [cores, *np.bincount(core[::2] % (systems - 1))]
+    assert not both[:, [0, 2, 3]].any()
+    assert peak < 8e6
+
+
 def test_the_table_of_differences(analysis):
     whole, everything = differences_table(analysis, whole=True), differences_table(analysis)
     assert [row[:3] for row in whole.rows] == [[pair, "all", "all"] for pair in ("b - a", "c - a", "c - b")]
     assert len(everything.rows) == sum(row.cw_nps.value is not None for row in analysis.differences)
     assert {row[2] for row in everything.rows} == {"1-25", "26-50", "51-75 ‡", "76-100 ‡", "all"}
     assert "stress test" in everything.note
-    assert all(row[4].startswith(("+", "-")) and "[" in row[4] for row in whole.rows)
+    assert all(row[6].startswith(("+", "-")) and "[" in row[6] for row in whole.rows)
 
 
 def test_an_interval_without_width_is_none(tmp_path):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import tallymill
+from tallymill.engine.numbench.analysis import error_sums
+from tallymill.engine.numbench.analysis.counting import ERRORS
 from tallymill.engine.numbench.factors import COUNT_RANGES
 
 RESAMPLES, SEED = 12, 5
@@ -103,14 +105,69 @@ def test_families_and_errors_of_every_resample(range_by, run):
             kept = of[~np.isnan(of)]
             assert found.null_resamples == RESAMPLES - len(kept)
             assert found.value == (None if np.isnan(value) else pytest.approx(value, abs=1e-12))
-            if len(kept) and np.ptp(kept) > 1e-7:
+            if len(kept) and np.ptp(kept) > 1e-9:
                 widths[name] += 1
-                assert [found.low, found.high] == pytest.approx(np.percentile(kept, [2.5, 97.5]).tolist(), abs=1e-6)
+                assert [found.low, found.high] == pytest.approx(np.percentile(kept, [2.5, 97.5]).tolist(), abs=1e-12)
             else:
                 assert (found.low, found.high) == (None, None)
     assert set(widths) == {*SHARES, "hard", "soft", "hard_relative", "soft_relative"} | {
         f"{side}_share" for side in ("under", "exact", "over")
     }
+
+
+def test_errors_of_so_many_cores_that_they_are_cut_into_more_pieces(run, monkeypatch):
+    """Ten million cores have 26 bits a piece; here the same happens with 40."""
+    wanted = tallymill.analyse(run, resamples=RESAMPLES).signed_errors
+    monkeypatch.setattr(error_sums, "_EXACT_BITS", 30)
+    monkeypatch.setattr(error_sums, "_PIECE_BITS", 18)
+    for row, other in zip(tallymill.analyse(run, resamples=RESAMPLES).signed_errors, wanted, strict=True):
+        for name in ERRORS:
+            (low, high), ends = ((getattr(of, name).low, getattr(of, name).high) for of in (row, other))
+            assert [low, high] == ([None] * 2 if ends[0] is None else pytest.approx(list(ends), abs=1e-12))
+
+
+def whole(analysis):
+    return next(row for row in analysis.signed_errors if (row.composition, row.count_range) == ("all", "all"))
+
+
+def test_cores_whose_mean_errors_are_the_same_have_no_interval(item, made, tmp_path):
+    """1/3 in each core: no resample has anything else, however the errors of its images are made up."""
+    counts = {"A": [10 + 1 / 3] * 3, "B": [10.0, 10 + 1 / 3, 10 + 2 / 3]}
+    rows = [(core, count) for core, of in counts.items() for count in of]
+    run = made(tmp_path, [item(k, {"cat": 10}, core_id=core, counted=[n]) for k, (core, n) in enumerate(rows)])
+    row = whole(tallymill.analyse(run, resamples=50))
+    for found, value in (
+        (row.hard, 1 / 3),
+        (row.soft, 1 / 3),
+        (row.hard_relative, 1 / 30),
+        (row.soft_relative, 1 / 30),
+    ):
+        assert (found.value, found.low, found.high) == (pytest.approx(value, abs=1e-15), None, None)
+
+
+def test_one_very_large_error_makes_no_other_interval_coarser(item, made, tmp_path):
+    """The core with it is in another count range, and its errors in the same columns."""
+    few = [item(k, {"cat": 10}, core_id=f"c{k}", counted=[10 + (k % 4) / 3]) for k in range(30)]
+    large = [
+        item(90 + k, {"dog": 90}, core_id=f"z{k}", counted=[2.0**20 - 1 / 3 if k == 0 else 91.0]) for k in range(3)
+    ]
+    analysis = tallymill.analyse(made(tmp_path, few + large), resamples=RESAMPLES, seed=SEED)
+    errors, cores = np.array([k % 4 / 3 for k in range(30)]), sorted(f"c{k}" for k in range(30))
+    errors = errors[[int(core[1:]) for core in cores]]
+    off = np.array([2.0**20 - 1 / 3 - 90, 1.0, 1.0])
+    means, everything = [], []
+    for number in range(RESAMPLES):
+        rng = np.random.default_rng([SEED, number])
+        one, other = errors[rng.integers(0, 30, 30)], off[rng.integers(0, 3, 3)]
+        means.append(math.fsum(one) / 30)
+        everything.append(math.fsum([*one, *other]) / 33)
+    (row,) = (r for r in analysis.signed_errors if (r.composition, r.count_range) == ("single", "1-25"))
+    for found, values in ((row.hard, means), (whole(analysis).hard, everything)):
+        wanted = np.percentile(values, [2.5, 97.5]).tolist()
+        assert [found.low, found.high] == pytest.approx(wanted, rel=1e-12)
+    assert [row.hard_relative.low, row.hard_relative.high] == pytest.approx(
+        [row.hard.low / 10, row.hard.high / 10], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("range_by", RANGE_BY)

@@ -100,3 +100,21 @@ def test_cores_of_several_strata(item, made, tmp_path):
     analysis = tallymill.analyse(made(tmp_path, rows), resamples=5)
     assert analysis.systems[0].cores == 1
     assert any("1 core has images of more than one" in note for note in analysis.notes)
+
+
+def test_an_image_that_does_not_tell_its_range_lends_its_targets_to_none(item, made, tmp_path):
+    rows = [item(0, {"cat": 3}, count_range="1-25"), item(1, {"cat": 101}), item(2, {"cat": 60}, count_range=None)]
+    notes = tallymill.analyse(made(tmp_path, rows), resamples=0).notes
+    assert not [note for note in notes if "count_range" in note]
+    told = tallymill.analyse(made(tmp_path, [item(0, {"cat": 30}, count_range="1-25")], "OTHER"), resamples=0).notes
+    assert [note for note in told if note.startswith("1 image has a count_range")]
+
+
+def test_whose_counts_they_are_is_told_first(item, made, tmp_path, ensemble_file):
+    rows = [item(0, {"cat": 3}), item(1, {"cat": 4})]
+    plain = made(tmp_path, rows, "A", ensemble=ensemble_file(tmp_path / "plain.toml", "a", "b", taus=[1.0, 1.0]))
+    first, second, *_ = tallymill.analyse(plain, resamples=0).notes
+    assert "is not the paper's ensemble" in first
+    assert second.startswith("All temperatures are 1")
+    fitted = made(tmp_path, rows, "B", ensemble=ensemble_file(tmp_path / "fitted.toml", "a", "b", taus=[1.3, 1.0]))
+    assert not [note for note in tallymill.analyse(fitted, resamples=0).notes if "temperatures are 1" in note]

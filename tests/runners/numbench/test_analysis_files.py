@@ -102,6 +102,7 @@ def test_markdown(agreed):
     ("text", "told"),
     [
         ("{", "is not an analysis"),
+        ("[" * 100_000, "is not an analysis"),
         ("[]", "not a Analysis"),
         ('{"notes": []}', "missing"),
         ('{"color": 1}', "not a Analysis"),
@@ -114,6 +115,16 @@ def test_files_that_are_no_analysis(text, told, tmp_path):
         load_analysis(tmp_path)
     with pytest.raises(RunError, match="no such file"):
         load_analysis(tmp_path / "else.json")
+
+
+def test_a_table_that_cannot_get_its_name_leaves_the_others_as_they_were(analysis, agreed, tmp_path):
+    write_analysis(agreed, tmp_path)
+    (tmp_path / "analysis.md").unlink()
+    (tmp_path / "analysis.md").mkdir()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(UsageError, match=r"analysis\.md is no regular file"):
+        write_analysis(analysis, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_a_value_of_another_kind(analysis, tmp_path):
@@ -130,6 +141,9 @@ def test_where_it_may_be_written(run, tmp_path):
         tallymill.analyse(run, tmp_path / "file", resamples=0)
     with pytest.raises(UsageError, match="lies in the RUN"):
         tallymill.analyse(run, run, resamples=0)
+    (tmp_path / "annotations.csv").write_text("nothing of the kind\n")
+    with pytest.raises(UsageError, match="is a file"):  # tried before anything else is read
+        tallymill.analyse(run, tmp_path / "file", resamples=0, annotations=tmp_path / "annotations.csv")
     for _ in range(2):
         tallymill.analyse(run, tmp_path / "OUT", resamples=0)
     assert load_analysis(tmp_path / "OUT").settings == {"range_by": "max", "resamples": 0, "seed": 0}

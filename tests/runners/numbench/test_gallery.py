@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import statistics
+import tracemalloc
 from collections import defaultdict
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from tallymill.engine.report.gallery import Card
-from tallymill.runners.numbench.gallery import BINS, Chosen, choose
+from tallymill.runners.numbench import gallery_cells
+from tallymill.runners.numbench.gallery import Chosen, choose
+from tallymill.runners.numbench.gallery_cells import BINS, CellRows, Medians
 from tallymill.runners.numbench.gallery_images import make_cards
 from tallymill.runners.run import Run
 from tallymill.runners.sweep import sweep
@@ -60,6 +66,51 @@ def test_the_worst_and_the_typical_are_what_a_plain_search_finds(swept):
         middle = statistics.median_low(scores.values())
         nearest = min(abs(value - middle) for value in del_worst.values())
         assert abs(scores[found["typical"][place]] - middle) <= nearest + 2 / BINS
+
+
+def rows_of(key, scores):
+    return CellRows(key, scores, np.zeros(len(key), np.uint64), np.arange(len(key)))
+
+
+@pytest.mark.parametrize("few", [0, 20, 1 << 15])
+def test_medians_are_the_same_of_few_and_of_many(few, monkeypatch):
+    monkeypatch.setattr(gallery_cells, "_FEW", few)
+    rng = np.random.default_rng(4)
+    key = rng.integers(0, 9, 400) ** 2
+    scores = rng.choice([0.0, 1.0, 1 / 3, *rng.random(50)], 400)
+    medians = Medians()
+    for start in range(0, 400, 90):
+        medians.add(rows_of(key[start : start + 90], scores[start : start + 90]))
+    found = medians.table(70)
+    for cell in range(70):
+        bins = [math.floor(score * BINS) for score in scores[key == cell]]
+        assert found[cell] == (statistics.median_low(bins) / BINS if bins else 0)
+
+
+def test_medians_of_many_cells_take_what_their_images_take():
+    """A histogram for each of 2,000 cells would be 262 MB."""
+    key, medians = np.repeat(np.arange(2_000), 5), Medians()
+    tracemalloc.start()
+    try:
+        medians.add(rows_of(key, np.full(len(key), 0.5)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (medians.table(2_000) == 0.5).all()
+    assert peak < 4e6
+
+
+def test_rows_without_a_status_are_not_scored(swept, tmp_path):
+    """Not even where no row is, so that the word is not there."""
+    folder, _ = swept
+    sweep(folder / "m.jsonl", tmp_path / "run", ensemble=folder / "e.toml", workers=1)
+    run = Run(tmp_path / "run")
+    for part in (run.path / "scores" / shard.part for shard in run.shards):
+        table = pq.read_table(part)
+        at = table.schema.get_field_index("status")
+        field = table.schema.field(at)
+        pq.write_table(table.set_column(at, field, pa.nulls(len(table), field.type)), part)
+    assert choose([run], 5) == {KEY: []}
 
 
 def test_no_image_is_chosen_twice_and_all_are_in_the_end(swept):

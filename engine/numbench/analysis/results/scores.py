@@ -13,7 +13,7 @@ class Cell:
 
     ``gap`` is b - cw; ``single_cw`` is the score that each detector would give alone, over the images of the cell that
     it covers, of which there are ``single_scored``; ``ensemble_same`` is the ensemble's over these very images, for
-    detectors that cover different images do not compare otherwise.
+    detectors that cover different images do not compare otherwise. ``cores`` have a scored image: what is resampled.
     """
 
     system: str
@@ -24,6 +24,7 @@ class Cell:
     scored: int
     error: int
     uncovered: int
+    cores: int
     cw_nps: Estimate
     b_nps: Estimate
     gap: Estimate
@@ -36,8 +37,9 @@ class Cell:
 class Difference:
     """Means of a system minus those of ``reference`` in a cell of Table 4, with intervals from the same resamples.
 
-    Each mean is over the images that its own system has scored there; ``cores_both`` says how many cores have a scored
-    image of both. All systems share the resamples, so that what makes a core hard for both weighs on neither side.
+    Each mean is over the images that its own system has scored there, which come from ``cores`` and
+    ``cores_reference`` cores, ``cores_both`` of them the same. Where the three differ, the difference is partly one of
+    prompts. All systems share the resamples, so that what makes a core hard for both weighs on neither side.
     """
 
     system: str
@@ -45,6 +47,8 @@ class Difference:
     composition: str
     count_range: str
     stress_test: bool
+    cores: int
+    cores_reference: int
     cores_both: int
     cw_nps: Estimate
     b_nps: Estimate

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,6 +33,24 @@ def test_files_are_written_and_read_back(objects, write, run: Run, tmp_path: Pat
     before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
     calibrate(run, path, tmp_path / "out")
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before
+
+
+def test_nothing_else_is_replaced(objects, write, run: Run, images: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "truth.jsonl", objects(run))
+    with pytest.raises(UsageError, match="lies in the RUN"):
+        calibrate(run, path, images / "two", scored=[images / "two"])
+    assert not (images / "two" / "ensemble.toml").exists()
+    (tmp_path / "proj").mkdir()
+    for name in ("ensemble.toml", "calibration.json"):
+        write(tmp_path / "proj" / name, ["my own"])
+        with pytest.raises(UsageError, match=rf"that would be replaced: .*{name}\n  choose another folder"):
+            calibrate(run, path, tmp_path / "proj")
+        assert (tmp_path / "proj" / name).read_text() == '"my own"\n'
+        (tmp_path / "proj" / name).unlink()
+    # Beside other files there is room for it.
+    shutil.copy(path, tmp_path / "proj" / "truth.jsonl")
+    calibrate(run, tmp_path / "proj" / "truth.jsonl", tmp_path / "proj")
+    assert (tmp_path / "proj" / "truth.jsonl").read_bytes() == path.read_bytes()
 
 
 def test_the_ensemble_is_ready_to_use(objects, write, run: Run, images: Path, tmp_path: Path) -> None:
