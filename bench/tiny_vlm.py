@@ -117,11 +117,11 @@ def _model(tokenizer: PreTrainedTokenizerFast) -> Qwen2_5_VLForConditionalGenera
     model = Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=False, **tokens)
     )
-    _answer_with_a_digit(model, [ids[str(digit)] for digit in range(10)], ids[END])
+    with torch.no_grad():
+        _answer_with_a_digit(model, [ids[str(digit)] for digit in range(10)], ids[END])
     return model.to(torch.bfloat16)
 
 
-@torch.no_grad()
 def _answer_with_a_digit(model: Qwen2_5_VLForConditionalGeneration, digits: list[int], end: int) -> None:
     for name, weight in model.named_parameters():
         if "self_attn" in name or "mlp" in name:  # the usual start is so small that the last token alone would decide
