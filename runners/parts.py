@@ -76,6 +76,20 @@ def read_counts(path: Path, stamp: str, shard: Shard) -> dict[str, Any] | None:
         return None
 
 
+def foreign_part(path: Path, stamp: str, shard: Shard) -> RunError | None:
+    """The error for a part that is there and bears another stamp than the run's ``run.json`` gives it."""
+    try:
+        found = (pq.read_metadata(str(path)).metadata or {}).get(_STAMP)
+    except UNREADABLE:
+        return None
+    if found is None or found == _stamp_of(stamp, shard):
+        return None
+    return RunError(
+        f"{path} was written under another run.json than the one that is there now",
+        hint="run its sweep (or rescore) again; or, if run.json was edited, put back the one that belongs to its files",
+    )
+
+
 def open_part(
     path: Path, stamp: str, shard: Shard, *, encoded: Collection[str] = ()
 ) -> tuple[pq.ParquetFile, dict[str, Any]] | None:

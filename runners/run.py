@@ -12,7 +12,7 @@ import pyarrow as pa
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.items import CORE_COLUMNS, TARGETS
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.parts import read_counts, read_part
+from tallymill.runners.parts import foreign_part, read_counts, read_part
 from tallymill.runners.plan import ItemFile, Shard, shards_of
 from tallymill.runners.run_folder import RunFolder, stamps_of
 from tallymill.runners.summary import Summary, summarise
@@ -93,11 +93,15 @@ class Run:
     def proposals_of_shard(self, detector: str, shard: Shard) -> pa.Table | None:
         """One detector's proposals for one shard; None when that shard is not done.
 
-        Raises ``RunError`` where its scores are there and the proposals behind them are not, or are damaged.
+        Raises ``RunError`` where its scores are there and the proposals behind them are not, or are damaged, and where
+        they were written under another ``run.json``.
         """
         path = self.proposals_folder / detector / shard.part
         if read_counts(path, self._stamps.detectors[detector], shard) is not None:
             return read_part(path)
+        foreign = foreign_part(path, self._stamps.detectors[detector], shard)
+        if foreign is not None:
+            raise foreign
         if read_counts(self.path / "scores" / shard.part, self._stamps.scores, shard) is None:
             return None
         raise RunError(f"{path} is missing or damaged, though it was scored", hint=self._mend())

@@ -15,7 +15,7 @@ from tallymill.engine.numbench.analysis.asked import UInt64s, asked_of
 from tallymill.engine.numbench.analysis.images import FACTORS, IDS, Images
 from tallymill.engine.proposals import CountedBoxes
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.parts import UNREADABLE, naming_damage, open_part
+from tallymill.runners.parts import UNREADABLE, foreign_part, naming_damage, open_part
 from tallymill.runners.plan import Shard
 from tallymill.runners.run import Run
 from tallymill.runners.run_folder import stamps_of
@@ -103,7 +103,7 @@ class Parts:
         path = self.scores_path(shard)
         part = open_part(path, self._stamps.scores, shard, encoded=self._encoded)
         if part is None:
-            raise RunError(
+            raise foreign_part(path, self._stamps.scores, shard) or RunError(
                 f"{self.run.path} is not complete: it has no whole scores of {shard.part}",
                 hint="run its sweep (or rescore) again, which continues where it stopped",
             )

@@ -1,5 +1,6 @@
 """RUN folders that were moved, copied badly or damaged, and users' code and files that do not play along."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -137,3 +138,24 @@ def test_streams_that_are_closed_do_not_matter(closed, plain, tmp_path):
     finished = subprocess.run(["bash", "-c", f"{command} {options} {closed}"], check=False)
     assert finished.returncode == 0
     assert tallymill.load(tmp_path / "RUN").summary().complete
+
+
+@pytest.mark.parametrize("edit", ["manifest", "temperature"])
+def test_parts_under_a_run_json_that_was_edited_are_told_as_that(edit, copy, tmp_path):
+    record = json.loads((copy / "run.json").read_text())
+    if edit == "manifest":
+        record["manifest"]["sha256"] = "0" * 64
+    else:
+        record["ensemble"]["detectors"][0]["tau"] = 1.7
+    (copy / "run.json").write_text(json.dumps(record))
+    told = "was written under another run.json than the one that is there now"
+    with pytest.raises(RunError, match=told) as caught:
+        tallymill.analyse(copy, resamples=0)
+    assert "if run.json was edited, put back" in str(caught.value.hint)
+    if edit == "manifest":
+        for partial in (False, True):
+            with pytest.raises(RunError, match=told):
+                tallymill.dump(copy, tmp_path / "d.parquet", partial=partial)
+        assert not (tmp_path / "d.parquet").exists()
+        with pytest.raises(RunError, match=told):
+            tallymill.rescore(copy)
