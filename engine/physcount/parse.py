@@ -7,6 +7,7 @@ table made with it says so, for its numbers do not compare with strict ones.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,8 +76,8 @@ def parse_prediction(value: Any, *, rule: Rule = "strict", max_count: int = MAX_
 
     A float or a boolean is malformed, even 3.0: what wrote it did not count.
     """
-    if isinstance(value, LongInteger):
-        return EXTREME
+    if isinstance(value, LongNumber):
+        return EXTREME if value.whole else MALFORMED
     if isinstance(value, bool | float):
         return MALFORMED
     if isinstance(value, int):
@@ -105,7 +106,7 @@ def parse_joint(
         return [MALFORMED] * number
     fence = _FENCE.fullmatch(said)
     try:
-        values = json.loads(fence[1] if fence else said, parse_int=json_integer, parse_constant=_refused)
+        values = json.loads(fence[1] if fence else said, parse_int=json_integer, parse_constant=no_constant)
     except (ValueError, RecursionError):
         return [MALFORMED] * number
     if not isinstance(values, list) or len(values) != number:
@@ -131,23 +132,36 @@ def answer_text(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LongInteger:
-    """An integer of JSON with more digits than any count has, and perhaps than Python converts."""
+class LongNumber:
+    """A number of JSON as it is written: a ``whole`` one with more digits than any count has, and perhaps than Python
+    converts, or one that is beyond float64. As text it is what was written.
+    """
 
-    negative: bool
+    text: str
+    whole: bool
+
+    def __str__(self) -> str:
+        return self.text
 
 
-def json_integer(digits: str) -> int | LongInteger:
+def json_integer(digits: str) -> int | LongNumber:
     """For ``parse_int`` of a JSON decoder."""
-    return int(digits) if len(digits.lstrip("-")) <= MAX_DIGITS else LongInteger(digits.startswith("-"))
+    return int(digits) if len(digits.lstrip("-")) <= MAX_DIGITS else LongNumber(digits, whole=True)
 
 
-def _refused(name: str) -> Any:
-    raise ValueError(name)
+def json_float(text: str) -> float | LongNumber:
+    """For ``parse_float`` of a JSON decoder."""
+    value = float(text)
+    return value if math.isfinite(value) else LongNumber(text, whole=False)
+
+
+def no_constant(name: str) -> Any:
+    """For ``parse_constant`` of a JSON decoder: NaN and the infinities are refused."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def _element(value: Any, rule: Rule, max_count: int) -> Parsed:
-    if isinstance(value, LongInteger):
+    if isinstance(value, LongNumber):
         return EXTREME
     if isinstance(value, int) and not isinstance(value, bool):
         return _bounded_int(value, max_count)

@@ -13,9 +13,12 @@ from tallymill.engine.physcount.data import Dataset
 from tallymill.engine.physcount.parse import (
     MAX_COUNT,
     MISSING,
+    LongNumber,
     Parsed,
     Rule,
+    json_float,
     json_integer,
+    no_constant,
     parse_answer,
     parse_joint,
     parse_prediction,
@@ -24,12 +27,16 @@ from tallymill.engine.words import listed
 from tallymill.errors import ManifestError, RunError
 
 ANSWERS, RECORD = "answers.jsonl", "run.json"
-_DECODER = json.JSONDecoder(parse_int=json_integer)
+_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=no_constant)
+# What a server sent among its blocks of text is kept in a RUN, whatever it is; NaN is the text "NaN" then.
+_RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=str)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one question got. ``response`` is as it came; ``error`` says why there is none."""
+    """What one question got. ``response`` is as it came, a number that Python does not hold as its text (a
+    ``LongNumber`` inside a list or an object); ``error`` says why there is none.
+    """
 
     parsed: Parsed
     response: Any = None
@@ -98,10 +105,7 @@ def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str
         else:
             faults.add(at, f"another answer than in line {first[key]}", column="question_id", value=key)
     faults.raise_if_any("mend or remove these lines; nothing was scored")
-    answers = {
-        key: Answer(_parsed(row, rule, max_count), row.get("response", row.get("prediction")))
-        for key, row in given.items()
-    }
+    answers = {key: Answer(_parsed(row, rule, max_count), _kept(row)) for key, row in given.items()}
     return _told(name or path.stem, path, "file", dataset, answers, list(dict.fromkeys(duplicates)))
 
 
@@ -110,6 +114,11 @@ def _parsed(row: Mapping[str, Any], rule: Rule, max_count: int) -> Parsed:
     if "response" in row:
         return parse_answer(row["response"], finish_reason=row.get("finish_reason"), rule=rule, max_count=max_count)
     return parse_prediction(row["prediction"], rule=rule, max_count=max_count)
+
+
+def _kept(row: Mapping[str, Any]) -> Any:
+    value = row.get("response", row.get("prediction"))
+    return str(value) if isinstance(value, LongNumber) else value
 
 
 def _said(row: Mapping[str, Any]) -> Any:
@@ -167,8 +176,8 @@ def read_answers(run: Path) -> Iterator[dict[str, Any]]:
             if not line.endswith(b"\n"):
                 return
             try:
-                row = json.loads(line)
-            except ValueError as exc:
+                row = _RUN_DECODER.decode(line.decode("utf-8"))
+            except (ValueError, RecursionError) as exc:
                 row = exc
             if not isinstance(row, dict) or not isinstance(row.get("question_ids"), list):
                 raise RunError(f"{path}, line {number}: no answer: {brief(line)}", hint="remove the line and run ask")

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from tallymill import __version__
 from tallymill.engine.physcount import score as engine
 from tallymill.engine.physcount.data import FAMILIES, Dataset, read_dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, RULES, Rule
-from tallymill.engine.physcount.predictions import Predictions, read_predictions
+from tallymill.engine.physcount.predictions import RECORD, Predictions, read_predictions
 from tallymill.engine.physcount.results import Comparison, Scores
 from tallymill.errors import UsageError
-from tallymill.runners.files import appearing, encoded
+from tallymill.runners.files import appearing_together, encoded, made_for
+from tallymill.runners.outputs import require_folder
 
 FILES = ("scores.json", "groups.csv", "answers.jsonl")
 Paths = str | Path | Iterable[str | Path]
@@ -41,8 +42,11 @@ def score(
     Raises ``ManifestError`` for faults of the data or of a file, ``RunError`` for a RUN over other data, ``UsageError``
     for settings that make no sense.
     """
+    given = _given(predictions)
+    if out is not None:
+        _require_out(Path(out), given)
     dataset = read_dataset(data)
-    sets = read_all(dataset, predictions, parse=parse, max_count=max_count)
+    sets = read_all(dataset, given, parse=parse, max_count=max_count)
     found = [engine.score(one, resamples=resamples, rule=parse, max_count=max_count) for one in sets]
     if out is not None:
         _write(Path(out), found, sets)
@@ -71,7 +75,7 @@ def read_all(
         raise UsageError(f"parse {parse!r}: must be one of {', '.join(RULES)}")
     if max_count < 1:
         raise UsageError(f"max_count {max_count}: must be 1 or more")
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    given = _given(paths)
     if not given:
         raise UsageError("no predictions to score", hint="name a RUN folder or a JSONL file")
     found = [read_predictions(path, dataset, rule=parse, max_count=max_count) for path in given]
@@ -79,6 +83,20 @@ def read_all(
     if len({one.name for one in named}) < len(named):
         raise UsageError("the same predictions are given twice")
     return named
+
+
+def _given(paths: Paths) -> list[Path]:
+    return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _require_out(out: Path, given: Sequence[Path]) -> None:
+    """A folder to write into that is no RUN, and whose files are none that are read."""
+    require_folder(out, *(path for path in given if path.is_file()), names=FILES)
+    for run in given:
+        if run.is_dir() and run.resolve() in (out.resolve(), *out.resolve().parents):
+            raise UsageError(f"--out {out} lies in the RUN {run}", hint="choose a place outside it")
+    if (out / RECORD).exists():
+        raise UsageError(f"--out {out} is a RUN, whose answers would be replaced", hint="choose another folder")
 
 
 def _names(found: Sequence[Predictions]) -> list[str]:
@@ -108,21 +126,20 @@ def _edge(one: Predictions) -> str | None:
 
 
 def _write(out: Path, found: Sequence[Scores], sets: Sequence[Predictions]) -> None:
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"--out {out} is not a folder")
-    _write_text(out / FILES[0], _scores(found))
-    _write_text(out / FILES[1], _groups(found))
-    _write_text(out / FILES[2], "".join(json.dumps(row) + "\n" for one in sets for row in _answers(one)))
+    answers = "".join(_json(row, default=str) + "\n" for one in sets for row in _answers(one))
+    texts = dict(zip(FILES, (_scores(found), _groups(found), answers), strict=True))
+    with made_for(out), appearing_together(out, FILES) as paths:
+        for name, text in texts.items():
+            paths[name].write_bytes(encoded(text))
 
 
-def _write_text(path: Path, text: str) -> None:
-    with appearing(path) as temporary:
-        temporary.write_bytes(encoded(text))
+def _json(value: Any, default: Callable[[Any], Any]) -> str:
+    return json.dumps(value, default=default, allow_nan=False)
 
 
 def _scores(found: Sequence[Scores]) -> str:
     """A JSON document with a line a set of predictions."""
-    lines = ",\n".join(json.dumps(one, default=_fields) for one in found)
+    lines = ",\n".join(_json(one, default=_fields) for one in found)
     return f'{{"tallymill": {json.dumps(__version__)}, "scores": [\n{lines}\n]}}\n'
 
 

@@ -85,6 +85,8 @@ def test_two_answers_to_one_question_are_refused(read):
         (b'{"question_id": "a1"}', "line 1: has neither response nor prediction"),
         (b'{"question_id": "\xff"}', "not UTF-8"),
         (b"[" * 100_000, "line 1: not JSON"),
+        (b'{"question_id": "a1", "prediction": NaN}', "line 1: not JSON: NaN is not JSON"),
+        (b'{"question_id": "a1", "response": [-Infinity]}', "line 1: not JSON: -Infinity is not JSON"),
     ],
 )
 def test_lines_that_cannot_be_read(line, told, read):
@@ -188,6 +190,13 @@ def test_records_that_do_not_fit(change, told, run, dataset):
 def test_an_answer_that_is_none(run, dataset):
     with pytest.raises(RunError, match=r"answers.jsonl, line 2: no answer"):
         run(record_of(dataset), [answer(["a1"], "5"), {"a": 1}])
+
+
+def test_whatever_a_server_sent_is_read(run, dataset):
+    row = b'{"question_ids": ["a1"], "status": "answered", "response": [{"type": "text", "text": "5", "p": [%s]}]}\n'
+    found = run(record_of(dataset), [], tail=row % (b"NaN, 1e999, " + b"1" * 5_000))
+    assert found.answers["a1"].parsed == Parsed("valid", 5)
+    assert [str(one) for one in found.answers["a1"].response[0]["p"]] == ["NaN", "1e999", "1" * 5_000]
 
 
 def test_a_folder_that_is_no_run(tmp_path, dataset):

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tallymill import cli, physcount
+from tallymill.engine.physcount.data import read_dataset
 from tallymill.errors import UsageError
 
 
@@ -42,6 +43,54 @@ def test_files(data, worked, tmp_path):
         "response": "two",
         "error": None,
     }
+
+
+def test_numbers_that_python_does_not_hold_are_kept_as_they_were_written(data, tmp_path):
+    path, out = tmp_path / "p.jsonl", tmp_path / "out"
+    said = {"a1": "1" * 30, "e1": "-1e999", "e2": f"[{'2' * 30}, 1e999]"}
+    path.write_text("".join(f'{{"question_id": "{key}", "prediction": {value}}}\n' for key, value in said.items()))
+    physcount.score(data, path, out, resamples=0)
+    rows = {row["question_id"]: row for row in map(strictly, (out / "answers.jsonl").read_text().splitlines())}
+    assert [(rows[key]["status"], rows[key]["response"]) for key in said][:2] == [
+        ("extreme", "1" * 30),
+        ("malformed", "-1e999"),
+    ]
+    assert rows["e2"]["response"] == ["2" * 30, "1e999"]
+    strictly((out / "scores.json").read_text())
+
+
+def strictly(text):
+    def refused(name):
+        raise AssertionError(name)
+
+    return json.loads(text, parse_constant=refused)
+
+
+def test_the_files_appear_together_or_not_at_all(data, worked, tmp_path, monkeypatch):
+    from tallymill.runners.physcount import score as runner
+
+    def broken(_):
+        raise OSError("the disk is full")
+        yield
+
+    monkeypatch.setattr(runner, "_answers", broken)
+    with pytest.raises(OSError, match="full"):
+        physcount.score(data, worked, tmp_path / "out", resamples=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_read_is_not_replaced(data, tmp_path, physcount_example):
+    dataset = read_dataset(data)
+    run = physcount_example.write_run(tmp_path / "RUN", dataset, {"a1": "5"})
+    other = physcount_example.write_run(tmp_path / "OTHER", dataset, {"a1": "5"})
+    for out, told in ((run, "lies in the RUN"), (run / "scores", "lies in the RUN"), (other, "is a RUN, whose")):
+        before = (other / "answers.jsonl").read_bytes(), (run / "answers.jsonl").read_bytes()
+        with pytest.raises(UsageError, match=told):
+            physcount.score(data, run, out, resamples=0)
+        assert before == ((other / "answers.jsonl").read_bytes(), (run / "answers.jsonl").read_bytes())
+    file = physcount_example.write_predictions(tmp_path / "answers.jsonl", {"a1": "5"})
+    with pytest.raises(UsageError, match=r"would replace answers\.jsonl that is read"):
+        physcount.score(data, file, tmp_path, resamples=0)
 
 
 def test_several_sets_have_names_of_their_own(data, worked, tmp_path, physcount_example):
@@ -103,8 +152,6 @@ def test_requests_that_failed_show_in_the_exit_code(data, tmp_path):
     run.mkdir()
     dataset = physcount.check(data)
     assert dataset.holds
-    from tallymill.engine.physcount.data import read_dataset
-
     record = {
         "kind": "physcount",
         "mode": "independent",
