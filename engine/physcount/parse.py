@@ -43,16 +43,15 @@ MISSING, MALFORMED, NEGATIVE, EXTREME = Parsed("missing"), Parsed("malformed"), 
 def parse_answer(
     response: Any, *, finish_reason: str | None = None, rule: Rule = "strict", max_count: int = MAX_COUNT
 ) -> Parsed:
-    """The count in one response: a text, or a list of text blocks as chat servers send them; None is missing.
+    """The count in one response: a text, or a list of text blocks as chat servers send them.
 
-    Thoughts up to the last ``</think>`` are dropped. Thoughts that do not end, or a ``finish_reason`` of "length", are
-    malformed: what was cut might have been another number.
+    None is missing, and so is a list without a text block; whatever else is no text is malformed. Thoughts up to the
+    last ``</think>`` are dropped. Thoughts that do not end, or a ``finish_reason`` of "length", are malformed: what was
+    cut might have been another number.
     """
     text = text_of(response)
-    if text is None:
-        return MISSING
-    if finish_reason == "length":
-        return MALFORMED
+    if text is None or finish_reason == "length":
+        return _without_text(response, finish_reason)
     return _parse_short(text, rule, max_count) if len(text) <= _SHORT else _parse_text(text, rule, max_count)
 
 
@@ -74,7 +73,7 @@ _parse_short = lru_cache(maxsize=4_096)(_parse_text)
 def parse_prediction(value: Any, *, rule: Rule = "strict", max_count: int = MAX_COUNT) -> Parsed:
     """A prediction as files of others hold it: a JSON integer, or a text as a model wrote it. Null is missing.
 
-    A float or a boolean is malformed, even 3.0: what wrote it did not count.
+    A float or a boolean is malformed, even 3.0: what wrote it did not count. So is a list or an object.
     """
     if isinstance(value, LongNumber):
         return EXTREME if value.whole else MALFORMED
@@ -82,6 +81,8 @@ def parse_prediction(value: Any, *, rule: Rule = "strict", max_count: int = MAX_
         return MALFORMED
     if isinstance(value, int):
         return _bounded_int(value, max_count)
+    if value is not None and text_of(value) is None:
+        return MALFORMED
     return parse_answer(value, rule=rule, max_count=max_count)
 
 
@@ -99,10 +100,10 @@ def parse_joint(
     alone. ``rule`` "last-integer" applies to elements that are texts.
     """
     text = text_of(response)
-    if text is None:
-        return [MISSING] * number
+    if text is None or finish_reason == "length":
+        return [_without_text(response, finish_reason)] * number
     said = answer_text(text)
-    if said is None or finish_reason == "length":
+    if said is None:
         return [MALFORMED] * number
     fence = _FENCE.fullmatch(said)
     try:
@@ -123,6 +124,18 @@ def text_of(response: Any) -> str | None:
         texts = [part for part in parts if isinstance(part, str)]
         return "".join(texts) if texts else None
     return None
+
+
+def _without_text(response: Any, finish_reason: str | None) -> Parsed:
+    """Of a response that was cut, or is no text: missing where a server sent nothing, and could have sent it all."""
+    if finish_reason == "length":
+        return MALFORMED
+    blocks = [] if response is None else response
+    return MISSING if isinstance(blocks, list) and all(map(_says_nothing, blocks)) else MALFORMED
+
+
+def _says_nothing(block: Any) -> bool:
+    return isinstance(block, dict) and (block.get("type") != "text" or block.get("text") is None)
 
 
 def answer_text(text: str) -> str | None:

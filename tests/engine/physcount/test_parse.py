@@ -25,7 +25,14 @@ ANSWERS = [
     ([{"type": "text", "text": "1"}, {"type": "text", "text": "2"}], valid(12), valid(12)),
     ([{"type": "image_url"}], MISSING, MISSING),
     ([], MISSING, MISSING),
-    ({"text": "3"}, MISSING, MISSING),
+    ([{"type": "text", "text": None}, {"type": "reasoning", "text": "3?"}], MISSING, MISSING),
+    ([{"type": "text", "text": 3}], MALFORMED, MALFORMED),
+    ([3], MALFORMED, MALFORMED),
+    ({"text": "3"}, MALFORMED, MALFORMED),
+    (13, MALFORMED, MALFORMED),
+    (3.5, MALFORMED, MALFORMED),
+    (True, MALFORMED, MALFORMED),
+    (json_integer("9" * 5_000), MALFORMED, MALFORMED),
     ("", MALFORMED, MALFORMED),
     ("<think>3 or 4</think>5", valid(5), valid(5)),
     ("a<think>1</think>b<think>2</think> 6 ", valid(6), valid(6)),
@@ -67,6 +74,14 @@ def test_an_answer_that_was_cut_is_malformed(rule):
     assert parse_joint("[1]", 1, finish_reason="length", rule=rule) == [MALFORMED]
 
 
+@pytest.mark.parametrize("nothing", [None, [], [{"type": "image_url"}]])
+def test_nothing_is_missing_and_malformed_where_it_was_cut(nothing):
+    assert (parse_answer(nothing), parse_joint(nothing, 2)) == (MISSING, [MISSING] * 2)
+    assert parse_answer(nothing, finish_reason="stop") == MISSING
+    assert parse_answer(nothing, finish_reason="length") == MALFORMED
+    assert parse_joint(nothing, 2, finish_reason="length") == [MALFORMED] * 2
+
+
 def test_the_largest_count_is_a_setting():
     assert parse_answer("101", max_count=100) == EXTREME
     assert parse_answer("100", max_count=100) == valid(100)
@@ -84,6 +99,9 @@ def test_the_largest_count_is_a_setting():
         (json_integer("9" * 5_000), EXTREME),
         (3.0, MALFORMED),
         (True, MALFORMED),
+        ([3], MALFORMED),
+        ([], MALFORMED),
+        ({"count": 3}, MALFORMED),
         (None, MISSING),
         ("3", valid(3)),
         ("three", MALFORMED),
@@ -113,6 +131,7 @@ def test_predictions_of_files(value, expected):
         ("[1, 2, NaN]", [MALFORMED] * 3),
         ("[" * 100_000, [MALFORMED] * 3),
         (None, [MISSING] * 3),
+        ([1, 2, 3], [MALFORMED] * 3),
     ],
 )
 def test_arrays_of_a_group(response, expected):
