@@ -21,7 +21,8 @@ from tallymill.runners.physcount.client import KEY_VARIABLE, Endpoint, endpoint_
 from tallymill.runners.physcount.effort import Effort
 from tallymill.runners.physcount.pace import Patience, Window
 from tallymill.runners.physcount.plan import AskSettings, chosen, lay_out
-from tallymill.runners.physcount.record import begin, continue_with, make_record, with_effort
+from tallymill.runners.physcount.record import asked_of, begin, continue_with, make_record, with_effort
+from tallymill.runners.physcount.replies import ANSWERED
 from tallymill.runners.physcount.serve import LOG, Serve, Server
 from tallymill.runners.physcount.summary import SUMMARY, AskSummary, is_over, last_of_each, last_speed, summarise
 from tallymill.runners.run_folder import RunFolder
@@ -41,6 +42,7 @@ def ask(
     settings: AskSettings | None = None,
     limit: int | None = None,
     groups: Sequence[str] = (),
+    retry_refused: bool = False,
     concurrency: int = CONCURRENCY,
     patience: Patience | None = None,
     progress: SweepProgress | None = None,
@@ -53,8 +55,9 @@ def ask(
     flight, fewer where the server asks for that.
 
     A request that failed for good (the server refused it) or for now is a record with its error, and no answer; the
-    same call asks the latter again. Raises ``RunError`` when the folder was made with other settings, when another
-    process works on it, and when no request can succeed: a wrong key, model or URL, or a server that is gone.
+    same call asks the latter again, and with ``retry_refused`` the former, too. Raises ``RunError`` when the folder was
+    made with other settings, when another process works on it, and when no request can succeed: a wrong key, model or
+    URL, a server that is gone, or one that refuses everything.
     """
     settings, patience = settings or AskSettings(), patience or Patience()
     Window(concurrency)
@@ -74,12 +77,15 @@ def ask(
     asked = dataset if selected is None else cut(dataset, selected)
     with AnswerLog(run.path / ANSWERS) as log:
         remove_leftovers(run.path)
-        over = _over(run)
-        record = continue_with(run, record, answered=bool(over))
+        rows = last_of_each(read_answers(run.path))
+        moved = asked_of(read_record(run.path)) != record["endpoint"]
+        record = continue_with(run, record, answered=any(map(is_over, rows.values())))
+        over = {question for question, row in rows.items() if is_over(row, retry_refused=retry_refused)}
         work = lay_out(asked, settings.mode, over)
         if not work:
             return _summarised(run, asked, last_speed(run.path))
-        job = Job(work, target.name, settings, patience, concurrency, len(asked.questions), fresh=not over)
+        fresh = moved or not any(row["status"] == ANSWERED for row in rows.values())
+        job = Job(work, target.name, settings, patience, concurrency, len(asked.questions), fresh)
         effort = Effort(record["settings"]["reasoning_effort"])
         asking = Asking(job, effort, log, progress or Quiet(), settle=partial(with_effort, run, record))
         return _send(asking, target, run, asked)
@@ -155,7 +161,3 @@ def _summarised(run: RunFolder, asked: Dataset, speed: Speed | None) -> AskSumma
     summary = summarise(run.path, read_record(run.path), ids, last_of_each(read_answers(run.path)), speed)
     write_json(run.path / SUMMARY, summary.as_dict())
     return summary
-
-
-def _over(run: RunFolder) -> set[str]:
-    return {question for question, row in last_of_each(read_answers(run.path)).items() if is_over(row)}

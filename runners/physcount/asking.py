@@ -14,23 +14,18 @@ from tallymill.engine.physcount.request import body_around_image
 from tallymill.errors import RunError
 from tallymill.runners.physcount.answers import AnswerLog
 from tallymill.runners.physcount.client import Client, Endpoint
+from tallymill.runners.physcount.doubt import Doubt
 from tallymill.runners.physcount.effort import Effort, named_in
 from tallymill.runners.physcount.images import Images, Ready
 from tallymill.runners.physcount.pace import Pace, Patience
 from tallymill.runners.physcount.plan import AskSettings, ImageRequests, Request
-from tallymill.runners.physcount.replies import ANSWERED, FATAL, REFUSED, TRANSIENT, Outcome
+from tallymill.runners.physcount.replies import ANSWERED, FATAL, HINTS, REFUSED, TRANSIENT, Outcome
 from tallymill.runners.sweep import SweepProgress
 
 FAILED = "failed"
 _MOST_TIMEOUTS = 2
 # A server that takes this long over its first reply has taken the settings, and is thinking.
 _FIRST_REPLY = 15.0
-_FEWEST_IN_A_ROW = 20
-_HINTS = {
-    401: "the server does not take the key: see --key-from",
-    403: "the server does not allow this: look at the key, see --key-from, and at --model",
-    404: "look at --endpoint, which usually ends with /v1, and at --model",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +40,8 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is asked, and how. ``total`` counts the questions that are over, too. ``fresh``: none is.
-
-    Of a fresh RUN nothing shows yet that the server takes the settings.
+    """What is asked, and how. ``total`` counts the questions that are over, too. ``fresh``: this server has
+    answered none of them, and nothing shows yet that it takes the settings.
     """
 
     work: Sequence[ImageRequests]
@@ -82,8 +76,7 @@ class Asking:
         self._job, self._effort, self._log, self._progress = job, effort, log, progress
         self._settle = settle
         self._settled = effort.settled
-        self._proven = self._open = not job.fresh
-        self._failed_in_a_row = 0
+        self._open = not job.fresh
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
@@ -100,6 +93,7 @@ class Asking:
             return
         self._progress.start(self._job.total, self._job.total - self._job.questions)
         self._endpoint, self._check = endpoint, check
+        self._doubt = Doubt(endpoint.shown, answered=not self._job.fresh, concurrency=self._job.concurrency)
         patience = self._job.patience
         self._pace = Pace(self._job.concurrency, patience)
         self._images = Images(self._job.work, self._job.settings.long_edge)
@@ -109,6 +103,8 @@ class Asking:
             async with Client(endpoint, timeout=patience.timeout, connect_timeout=patience.connect_timeout) as client:
                 self._client = client
                 await self._send_all()
+            for record in self._doubt.finish():
+                await self._write(record)
         except BaseExceptionGroup as group:
             raise _first(group) from None
         finally:
@@ -138,7 +134,7 @@ class Asking:
                     if not self._open:
                         # What the server makes of the settings comes before it is sent more of the same.
                         await asyncio.wait({task}, timeout=_FIRST_REPLY)
-                        self._open = self._proven or not task.done()
+                        self._open = self._doubt.answered or not task.done()
 
     async def _see_through(self, request: Request, image: Ready) -> None:
         """One request until it is over and its record is on the disk."""
@@ -158,6 +154,7 @@ class Asking:
         while True:
             effort = self._effort.current
             outcome, seconds = await self._attempt(request, image, effort)
+            outcome = self._doubt.judged(outcome)
             if self._effort.ask_again(effort, outcome):
                 continue
             attempt += 1
@@ -165,7 +162,6 @@ class Asking:
             self._stop_if_hopeless(outcome, attempt)
             over = attempt >= self._job.patience.attempts or timeouts >= _MOST_TIMEOUTS
             if outcome.kind != TRANSIENT or over:
-                self._proven |= outcome.kind != TRANSIENT
                 return outcome, attempt, seconds
             await asyncio.sleep(self._pace.wait_after(attempt, outcome.retry_after))
 
@@ -185,10 +181,10 @@ class Asking:
     def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
         """Raise where every further request would come to the same."""
         if outcome.kind == FATAL:
-            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=_HINTS.get(outcome.http_status or 0))
+            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=HINTS.get(outcome.http_status or 0))
         if outcome.unreachable:
             self._check()
-        if self._proven:
+        if self._doubt.answered:
             return
         field = named_in(outcome.error, self._job.settings.options(self._effort.current))
         if outcome.kind == REFUSED and field is not None:
@@ -198,21 +194,19 @@ class Asking:
             raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint="start the server, or look at --endpoint")
 
     async def _keep(self, request: Request, outcome: Outcome, attempts: int, seconds: float) -> None:
-        """Write the record, and count it."""
+        """Count the request as over; its record is written, or held back while its refusal is in doubt."""
         if self._effort.settled and not self._settled:
             self._settle(self._effort.current)
             self._settled = True
-        await self._log.append(_record(request, outcome, attempts, seconds))
-        questions = len(request.question_ids)
+        for record in self._doubt.take(_record(request, outcome, attempts, seconds), outcome):
+            await self._write(record)
+        self._doubt.check()
+
+    async def _write(self, record: dict[str, Any]) -> None:
+        await self._log.append(record)
+        questions = len(record["question_ids"])
         self._questions += questions
-        self._progress.advance(questions, 0 if outcome.kind == ANSWERED else questions)
-        self._failed_in_a_row = self._failed_in_a_row + 1 if outcome.kind == TRANSIENT else 0
-        if self._failed_in_a_row >= max(_FEWEST_IN_A_ROW, self._job.concurrency):
-            raise RunError(
-                f"{self._endpoint.shown}: {self._failed_in_a_row} requests failed one after another, "
-                f"the last with: {outcome.error}",
-                hint="once the server is well again, the same command asks what is left",
-            )
+        self._progress.advance(questions, 0 if record["status"] == ANSWERED else questions)
 
 
 def _record(request: Request, outcome: Outcome, attempts: int, seconds: float) -> dict[str, Any]:

@@ -93,6 +93,12 @@ def continue_with(run: RunFolder, record: dict[str, Any], *, answered: bool) -> 
     return changed
 
 
+def asked_of(record: dict[str, Any]) -> str | None:
+    """The endpoint that a RUN was last asked of; None where vLLM was started for it."""
+    endpoint: str | None = [record, *record.get("continued", [])][-1].get("endpoint")
+    return endpoint
+
+
 def with_effort(run: RunFolder, record: dict[str, Any], effort: str | None) -> None:
     """Write down the reasoning effort that the server took."""
     write_json(run.path / RECORD, {**record, "settings": {**record["settings"], EFFORT: effort}})

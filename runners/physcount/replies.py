@@ -16,11 +16,16 @@ FATAL: Final = "fatal"
 Kind = Literal["answered", "refused", "transient", "fatal"]
 
 # Of this request nothing will ever come; of the same request later something may. Every other status is the whole
-# run's: a wrong key, model or URL, or an account without money.
+# run's until something was answered (doubt.py): a wrong key, model or URL, or an account without money.
 _REFUSED = frozenset({400, 413, 415, 422, 451})
 _TRANSIENT = frozenset({408, 409, 423, 425, 429})
 _OVERLOADED = frozenset({429, 503, 529})
 MOST_TEXT = 500
+HINTS = {
+    401: "the server does not take the key: see --key-from",
+    403: "the server does not allow this: look at the key, see --key-from, and at --model",
+    404: "look at --endpoint, which usually ends with /v1, and at --model",
+}
 
 
 @dataclass(frozen=True, slots=True)

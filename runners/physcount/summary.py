@@ -64,9 +64,9 @@ def last_of_each(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return last
 
 
-def is_over(row: dict[str, Any]) -> bool:
+def is_over(row: dict[str, Any], *, retry_refused: bool = False) -> bool:
     """Whether a record stands: its questions are not asked again."""
-    return row["status"] in (ANSWERED, REFUSED)
+    return row["status"] == ANSWERED or (row["status"] == REFUSED and not retry_refused)
 
 
 def summarise(

@@ -32,6 +32,8 @@ def show_asked(summary: AskSummary) -> None:
         console.out.print(f"  {count:,} x {reason} (first: {question}{what})", markup=False, soft_wrap=True)
     if len(summary.reasons) > _SHOWN_REASONS:
         console.out.print("  and others: --json and summary.json list more")
+    if summary.refused:
+        console.out.print("--retry-refused asks the refused ones again")
     if summary.failed:
         console.out.print("the same command asks the failed ones again")
     console.out.print(f"written to {summary.run}", markup=False, soft_wrap=True)

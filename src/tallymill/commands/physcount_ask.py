@@ -40,6 +40,7 @@ def ask(
     seed: int | None = None,
     limit: int | None = None,
     groups: Several = (),
+    retry_refused: Annotated[bool, Parameter(negative=())] = False,
     concurrency: int = 64,
     attempts: int = 6,
     retry_wait: float = 1.0,
@@ -86,6 +87,8 @@ def ask(
         The first groups only, this many.
     groups
         These groups only, repeatable.
+    retry_refused
+        Ask also what the server refused before.
     concurrency
         The most requests in flight. Fewer are sent while the server says that it is too much.
     attempts
@@ -116,6 +119,7 @@ def ask(
             settings=AskSettings(mode, long_edge, temperature, top_p, reasoning_effort, max_tokens, token_field, seed),
             limit=limit,
             groups=groups,
+            retry_refused=retry_refused,
             concurrency=concurrency,
             patience=Patience(attempts, retry_wait, timeout),
             progress=bar,

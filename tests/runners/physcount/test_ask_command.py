@@ -42,6 +42,7 @@ def test_some_failed(call, there, chat, reply):
     code, out, _ = call(*there)
     assert code == 3
     assert "1 x HTTP 400 (first: i1g0q0: [bad] image)" in out
+    assert "--retry-refused asks the refused ones again" in out
     chat.answer = lambda _: reply.error(500)
     code, out, _ = call(*there, "--json")
     found = json.loads(out)
@@ -60,6 +61,21 @@ def test_what_failed_is_asked_again(call, there, chat, reply):
     code, out, err = call(*there)
     assert code == 0
     assert "continuing: 5 of 6 items were done before" in err
+
+
+def test_what_was_refused_is_asked_again_when_that_is_wanted(call, there, chat, reply):
+    chat.answer = lambda seen: reply.error(400, "a filter") if seen.question == "i1g0q0" else "1"
+    assert call(*there)[0] == 3
+    chat.answer = lambda _: "1"
+    chat.seen.clear()
+    assert call(*there)[0] == 3
+    assert chat.seen == []
+    code, out, _ = call(*there, "--retry-refused")
+    assert code == 0
+    assert chat.questions == ["i1g0q0"]
+    assert "--retry-refused" not in out
+    assert call(*there, "--retry-refused")[0] == 0
+    assert chat.questions == ["i1g0q0"]
 
 
 def test_every_option_arrives(call, there, chat, asker):
