@@ -135,12 +135,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sets of predictions beside each other, over ``groups`` groups of ``images`` images."""
+    """Two sets of predictions beside each other, over ``groups`` groups of ``images`` images.
+
+    ``settings`` and ``notes`` are as those of ``Scores``, the notes of both sets; ``left_out`` tells of groups that one
+    alone was asked.
+    """
 
     a: str
     b: str
     groups: int
     images: int
-    resamples: int
+    settings: dict[str, Any]
     rows: list[Difference]
     notes: list[str]
+    left_out: list[str]

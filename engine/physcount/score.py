@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +60,7 @@ def score(
 
     ``rule`` and ``max_count`` are those that the predictions were read with, and are recorded.
     """
-    if resamples < 0:
-        raise UsageError(f"resamples {resamples}: must be 0 or more")
+    settings = _settings(rule, max_count, resamples)
     judged = judged_of(predictions)
     grouped = grouped_of(predictions.dataset, judged)
     headline, families = _part(grouped, None, resamples)
@@ -68,7 +68,7 @@ def score(
         name=predictions.name,
         path=predictions.path,
         mode=predictions.mode,
-        settings={"parse": rule, "max_count": max_count, "resamples": resamples},
+        settings=settings,
         notes=[*_notes(predictions, rule)],
         statuses=_statuses(predictions),
         headline=headline,
@@ -84,10 +84,18 @@ def score(
     )
 
 
-def compare(a: Predictions, b: Predictions, *, resamples: int = RESAMPLES) -> Comparison:
+def compare(
+    a: Predictions,
+    b: Predictions,
+    *,
+    resamples: int = RESAMPLES,
+    rule: Rule = "strict",
+    max_count: int = MAX_COUNT,
+) -> Comparison:
     """``a`` minus ``b`` in every metric, over the groups that both were asked, with intervals from the same resamples
-    of images. The groups that count for Phys-Gnd are each one's own.
+    of images. The groups that count for Phys-Gnd are each one's own; ``rule`` and ``max_count`` are as in ``score``.
     """
+    settings = _settings(rule, max_count, resamples)
     both = [key for key in a.dataset.groups if key in b.dataset.groups]
     if not both:
         raise UsageError(f"{a.name} and {b.name} were asked about no group in common")
@@ -106,11 +114,19 @@ def compare(a: Predictions, b: Predictions, *, resamples: int = RESAMPLES) -> Co
         for place, name in enumerate(METRICS)
     ]
     left_out = [
-        f"{counted(len(given.dataset.groups) - len(both), 'group')} of {given.name} left out: not asked of both"
+        f"{counted(len(given.dataset.groups) - len(both), 'group')} of {given.name} left out: not asked of both."
         for given in (a, b)
         if len(given.dataset.groups) > len(both)
     ]
-    return Comparison(a.name, b.name, len(both), len(dataset.image_ids), resamples, rows, left_out)
+    notes = [*_notes_of_both(a, b, rule)]
+    return Comparison(a.name, b.name, len(both), len(dataset.image_ids), settings, rows, notes, left_out)
+
+
+def _settings(rule: Rule, max_count: int, resamples: int) -> dict[str, Any]:
+    """What shapes the numbers, checked."""
+    if resamples < 0:
+        raise UsageError(f"resamples {resamples}: must be 0 or more")
+    return {"parse": rule, "max_count": max_count, "resamples": resamples}
 
 
 def _part(grouped: Grouped, chosen: NDArray[np.bool_] | None, resamples: int) -> tuple[Headline, list[FamilyScores]]:
@@ -220,6 +236,14 @@ def _notes(predictions: Predictions, rule: Rule) -> Iterator[str]:
         if ids:
             one, several = what.split("|")
             yield f"{counted(len(ids), 'question id')} {one if len(ids) == 1 else several}: {listed(ids, 5)}."
+
+
+def _notes_of_both(a: Predictions, b: Predictions, rule: Rule) -> Iterator[str]:
+    """The notes of two sets, with the name where a note is of one alone."""
+    first, second = [*_notes(a, rule)], [*_notes(b, rule)]
+    yield from (note for note in first if note in second)
+    for given, own, other in ((a, first, second), (b, second, first)):
+        yield from (f"{given.name}: {note}" for note in own if note not in other)
 
 
 def _number(value: float) -> float | None:

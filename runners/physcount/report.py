@@ -93,7 +93,10 @@ def report(
         found=found,
         published=published,
         runs=[_facts(one) for one in sets],
-        joint=[engine.compare(sets[a], sets[b], resamples=resamples) for a, b in pairs_of(sets)],
+        joint=[
+            engine.compare(sets[a], sets[b], resamples=resamples, rule=parse, max_count=max_count)
+            for a, b in pairs_of(sets)
+        ],
         sweeps=sweeps,
         gallery=gallery,
         figures=figures_of(found, sweeps, [row for row in published if row.setting]),

@@ -64,7 +64,7 @@ def compare(
 ) -> Comparison:
     """``a`` minus ``b`` in every metric, paired by image, over the groups that both were asked; else as ``score``."""
     first, second = read_all(read_dataset(data), [a, b], parse=parse, max_count=max_count)
-    return engine.compare(first, second, resamples=resamples)
+    return engine.compare(first, second, resamples=resamples, rule=parse, max_count=max_count)
 
 
 def read_all(

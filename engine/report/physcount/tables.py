@@ -154,7 +154,8 @@ def comparison_table(found: Comparison) -> Table:
     ]
     note = (
         f"Over {found.groups:,} groups of {found.images:,} images; an interval that holds 0 does not tell them apart. "
-        "Of Score, Group-Acc and Phys-Gnd more is better, of NAE and MAE less."
+        "Of Score, Group-Acc and Phys-Gnd more is better, of NAE and MAE less. "
+        f"Answers were read by the rule {found.settings['parse']}."
     )
     return Table(f"{found.a} minus {found.b}", ["metric", found.a, found.b, "difference"], rows, note=note)
 

@@ -96,7 +96,8 @@ def score(
     Parameters
     ----------
     compare
-        Two sets of predictions: the first minus the second in every metric, paired by image.
+        Two sets of predictions: the first minus the second in every metric, paired by image; without --out and
+        --published.
     parse
         strict takes a bare integer; last-integer the last one of a text, and the tables say so.
     max_count
@@ -114,12 +115,16 @@ def score(
 
     if (compare is None) == (not predictions):
         raise UsageError("give --predictions, or two sets with --compare A B")
+    if compare is not None and (out is not None or published):
+        given = "--published" if out is None else "--out"
+        raise UsageError(f"{given} does not go with --compare", hint="use it with --predictions A --predictions B")
     if compare is not None:
         result = interface.compare(data, *compare, parse=parse, max_count=max_count, resamples=resamples)
         if as_json:
             print_json(asdict(result))
         else:
             console.show_table(tables.comparison_table(result))
+            console.tell_notes([*result.notes, *result.left_out])
         return DONE
     found = interface.score(data, predictions, out, parse=parse, max_count=max_count, resamples=resamples)
     if as_json:

@@ -110,9 +110,11 @@ def test_several_sets_have_names_of_their_own(data, worked, tmp_path, physcount_
         ({"resamples": -1}, "resamples -1"),
     ],
 )
-def test_settings_that_make_no_sense(options, told, data, worked):
+def test_settings_that_make_no_sense(options, told, data, worked, physcount_example):
     with pytest.raises(UsageError, match=told):
         physcount.score(data, worked, **options)
+    with pytest.raises(UsageError, match=told):
+        physcount.compare(data, worked, physcount_example.write_predictions(worked.parent / "b.jsonl", {}), **options)
     with pytest.raises(UsageError, match="no predictions"):
         physcount.score(data, [])
 
@@ -139,6 +141,38 @@ def test_the_command_compares(data, worked, tmp_path, physcount_example, capsys)
     assert (rows["group_acc"]["a"], rows["group_acc"]["b"], rows["group_acc"]["difference"]["value"]) == (25, 25, 0)
     assert rows["score"]["difference"]["value"] == pytest.approx(25.46875)
     assert cli.run(command) == 0
+
+
+@pytest.mark.parametrize(("more", "told"), [(["--out", "out"], "--out"), (["--published"], "--published")])
+def test_what_does_not_go_with_a_comparison_is_refused(more, told, data, worked, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["physcount", "score", "--data", str(data), "--compare", str(worked), str(worked), *more]) == 2
+    assert f"{told} does not go with --compare" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_comparison_says_what_a_reader_must_know(data, worked, tmp_path, physcount_example, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    other = physcount_example.write_predictions(tmp_path / "other.jsonl", {"a4": "3", "zz": "1"})
+    found = physcount.compare(data, worked, other, parse="last-integer", max_count=50, resamples=0)
+    assert found.settings == {"parse": "last-integer", "max_count": 50, "resamples": 0}
+    assert found.notes == [
+        "Answers are the last integer of each response: these numbers do not compare with strict ones.",
+        "other: 10 question ids have no answer, and count as wrong: a1, e1, e2, f1, c1 and 5 more.",
+        "other: 1 question id of no question, left aside: zz.",
+    ]
+    command = ["physcount", "score", "--data", str(data), "--compare", str(worked), str(other), "--resamples", "0"]
+    assert cli.run([*command, "--parse", "last-integer"]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "read by the rule last-integer" in told
+    assert all(note in told for note in found.notes)
+    run = physcount_example.write_run(tmp_path / "RUN", read_dataset(data), {"a4": "3"})
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "selection": {"group_ids": ["g4"]}}))
+    assert cli.run([*command[:-3], str(run), "--resamples", "0"]) == 0
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "note: tiny: Only 1 of 4 groups were asked about." in told
+    assert "note: 3 groups of worked left out: not asked of both." in told
 
 
 @pytest.mark.parametrize("more", [[], ["--predictions", "a", "--compare", "a", "b"]])
