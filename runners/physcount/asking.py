@@ -17,7 +17,7 @@ from tallymill.runners.physcount.client import Client, Endpoint
 from tallymill.runners.physcount.doubt import Doubt
 from tallymill.runners.physcount.effort import Effort, named_in
 from tallymill.runners.physcount.images import Images, Ready
-from tallymill.runners.physcount.pace import Pace, Patience
+from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, in_words
 from tallymill.runners.physcount.plan import AskSettings, ImageRequests, Request
 from tallymill.runners.physcount.replies import ANSWERED, FATAL, HINTS, REFUSED, TRANSIENT, Outcome
 from tallymill.runners.sweep import SweepProgress
@@ -153,20 +153,22 @@ class Asking:
         attempt = timeouts = 0
         while True:
             effort = self._effort.current
-            outcome, seconds = await self._attempt(request, image, effort)
+            outcome, seconds, counts = await self._attempt(request, image, effort)
             outcome = self._doubt.judged(outcome)
             if self._effort.ask_again(effort, outcome):
                 continue
-            attempt += 1
+            attempt += counts
             timeouts += outcome.timed_out
             self._stop_if_hopeless(outcome, attempt)
             over = attempt >= self._job.patience.attempts or timeouts >= _MOST_TIMEOUTS
-            if outcome.kind != TRANSIENT or over:
+            if outcome.kind != TRANSIENT or (counts and over):
                 return outcome, attempt, seconds
             await asyncio.sleep(self._pace.wait_after(attempt, outcome.retry_after))
 
-    async def _attempt(self, request: Request, image: Ready, effort: str | None) -> tuple[Outcome, float]:
+    async def _attempt(self, request: Request, image: Ready, effort: str | None) -> tuple[Outcome, float, bool]:
+        """What came of it, its seconds, and whether it counts: not where the server asks everybody to wait already."""
         before, after = body_around_image(self._job.model, request.text, self._job.settings.options(effort))
+        paused = False
         async with self._pace.slot() as sent_at:
             self._requests += 1
             begun = time.monotonic()
@@ -174,14 +176,21 @@ class Asking:
             seconds = time.monotonic() - begun
             if outcome.kind == ANSWERED:
                 self._pace.succeeded()
-            elif outcome.overloaded:
+            elif outcome.overloaded or outcome.timed_out:
+                paused = outcome.overloaded and self._pace.paused
                 self._pace.overloaded(sent_at, outcome.retry_after)
-        return outcome, seconds
+        return outcome, seconds, not paused or outcome.kind != TRANSIENT
 
     def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
         """Raise where every further request would come to the same."""
         if outcome.kind == FATAL:
             raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=HINTS.get(outcome.http_status or 0))
+        if outcome.kind == TRANSIENT and (outcome.retry_after or 0.0) > LONGEST_WAIT:
+            wait = in_words(outcome.retry_after or 0.0)
+            hint = "the same command goes on after that"
+            raise RunError(
+                f"{self._endpoint.shown}: the server asks to wait {wait}: {outcome.error}", hint=hint, retryable=True
+            )
         if outcome.unreachable:
             self._check()
         if self._doubt.answered:

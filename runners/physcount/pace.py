@@ -40,25 +40,32 @@ class Patience:
 class Window:
     """The number of requests that may be in flight.
 
-    It grows by one with every success and is halved when the server says that it is too much, once for all requests
-    that were on their way when it was last halved.
+    It is halved when the server says that it is too much, or does not answer in time: once for all requests that were
+    on their way when it was last halved. Until then it grows by one with every success, and afterwards by one with as
+    many successes as it has places, lest it be at the same bound again after one round trip.
     """
 
     def __init__(self, most: int, *, start: int = START) -> None:
         if type(most) is not int or most < 1:
             raise UsageError(f"concurrency = {most!r}: must be a whole number, at least 1")
         self._most = most
-        self.limit = min(start, most)
+        self._limit = float(min(start, most))
         self._halved_at = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        """How many that is now."""
+        return int(self._limit + 1e-9)  # three thirds are one
 
     def succeeded(self) -> None:
         """A request was served."""
-        self.limit = min(self._most, self.limit + 1)
+        first = self._halved_at == float("-inf")
+        self._limit = min(self._most, self._limit + (1 if first else 1 / self.limit))
 
     def overloaded(self, sent_at: float, now: float) -> None:
-        """A request that was sent at ``sent_at`` was turned away."""
+        """A request that was sent at ``sent_at`` was turned away, or given up."""
         if sent_at >= self._halved_at:
-            self.limit = max(1, self.limit // 2)
+            self._limit = float(max(1, self.limit // 2))
             self._halved_at = now
 
 
@@ -105,8 +112,13 @@ class Pace:
         """A request was served."""
         self._window.succeeded()
 
+    @property
+    def paused(self) -> bool:
+        """Whether the server asked for a wait that is not over."""
+        return self._clock() < self._quiet_until
+
     def overloaded(self, sent_at: float, retry_after: float | None) -> None:
-        """A request was turned away: fewer at a time, and none at all before the server's own time."""
+        """A request was turned away or had no reply: fewer at a time, and none before the server's own time."""
         now = self._clock()
         self._window.overloaded(sent_at, now)
         if retry_after is not None:
@@ -120,3 +132,8 @@ class Pace:
         wait = min(LONGEST_WAIT, self._patience.first_wait * 2.0 ** min(attempt - 1, 30))
         wait *= 1 - self._random.random() / 2
         return wait if retry_after is None else max(wait, min(retry_after, LONGEST_WAIT))
+
+
+def in_words(seconds: float) -> str:
+    """A wait for people: ``5 min``, ``24 h``."""
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"

@@ -12,6 +12,7 @@ from aiohttp import web
 from tallymill.engine.physcount.data import read_dataset
 from tallymill.engine.physcount.predictions import read_predictions
 from tallymill.errors import RunError, UsageError
+from tallymill.runners.physcount.pace import Patience
 
 BAD = "i1g0q0"
 
@@ -112,6 +113,35 @@ def test_retry_after_holds_everybody(asker, chat, reply):
     assert came[1] - came[0] >= 0.4
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_asks_for_hours_is_not_waited_for(asker, chat, reply, status):
+    day = {"Retry-After": "86400"}
+    chat.answer = lambda seen: reply.error(status, "quota of the day", **day) if seen.question == BAD else "1"
+    with pytest.raises(RunError, match="the server asks to wait 24 h") as caught:
+        asker(concurrency=1)
+    assert "quota of the day" in str(caught.value)
+    assert "the same command goes on" in str(caught.value)
+    assert len(asker.rows()) == 2
+    chat.answer = lambda _: "1"
+    assert asker().answered == 6
+
+
+def test_whoever_is_turned_away_during_a_pause_has_lost_no_attempt(asker, chat, reply):
+    together = []
+
+    async def busy(seen):
+        if seen.question == "i0g0q0" or len(together) >= 5:
+            return "1"
+        together.append(seen)
+        while len(together) < 5:
+            await asyncio.sleep(0.005)
+        return reply.error(429, **{"Retry-After": "1"})
+
+    chat.answer = busy
+    summary = asker(attempts=1)
+    assert (summary.answered, summary.failed) == (5, 1)  # the one that brought the news
+
+
 def test_an_overloaded_server_gets_fewer_requests(asker, chat, reply, dataset_at, tmp_path):
     asker.data = dataset_at(tmp_path / "many", images=30, questions=4)
 
@@ -122,7 +152,7 @@ def test_an_overloaded_server_gets_fewer_requests(asker, chat, reply, dataset_at
         return "1"
 
     chat.answer = at_most_four
-    assert asker(attempts=50, concurrency=32).answered == 120
+    assert asker(attempts=Patience().attempts, concurrency=32).answered == 120
     # Without a limit that adapts, 28 of every 32 requests would be turned away.
     assert len(chat.seen) < 3 * 120
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, Window
+from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, Window, in_words
 from tallymill.runners.physcount.replies import outcome_of, seconds_of
 
 
@@ -35,6 +35,19 @@ def test_it_is_halved_once_a_round_trip():
     assert window.limit == 1
 
 
+def test_after_a_halving_it_grows_by_one_a_round_trip():
+    window = Window(64, start=8)
+    window.overloaded(sent_at=1.0, now=2.0)
+    limits = []
+    for _ in range(4 + 5 + 6):
+        window.succeeded()
+        limits.append(window.limit)
+    assert limits == [4] * 3 + [5] * 5 + [6] * 6 + [7]
+    for _ in range(5000):
+        window.succeeded()
+    assert window.limit == 64
+
+
 def test_waits_double_up_to_a_bound_and_are_spread():
     pace = Pace(4, Patience(first_wait=1.0))
     for attempt in range(1, 60):
@@ -50,6 +63,7 @@ def test_the_servers_own_time_counts_within_reason():
     pace = Pace(4, Patience(first_wait=1.0))
     assert pace.wait_after(1, 7.0) == 7.0
     assert pace.wait_after(1, 86_400.0) == LONGEST_WAIT
+    assert [in_words(s) for s in (150, 600, 5400, 86_400)] == ["2.5 min", "10 min", "1.5 h", "24 h"]
 
 
 @pytest.mark.parametrize(
