@@ -121,8 +121,10 @@ def _kept(row: Mapping[str, Any]) -> Any:
     return str(value) if isinstance(value, LongNumber) else value
 
 
-def _said(row: Mapping[str, Any]) -> Any:
-    return row.get("response"), row.get("prediction")
+def _said(row: Mapping[str, Any]) -> str:
+    """What must be alike in two answers that are the same: 3 is not 3.0, nor 1 true, nor nothing null."""
+    said = {name: row[name] for name in ("response", "prediction") if name in row}
+    return json.dumps([said, row.get("finish_reason")], sort_keys=True, default=repr)
 
 
 def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:

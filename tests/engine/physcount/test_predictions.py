@@ -77,6 +77,24 @@ def test_two_answers_to_one_question_are_refused(read):
 
 
 @pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'"prediction": 3', b'"prediction": 3.0'),
+        (b'"prediction": 1', b'"prediction": true'),
+        (b'"prediction": 3', b'"prediction": "3"'),
+        (b'"prediction": ' + b"1" * 30, b'"prediction": "' + b"1" * 30 + b'"'),
+        (b'"prediction": 3', b'"prediction": 3, "response": null'),
+        (b'"response": "3"', b'"response": "3", "finish_reason": "length"'),
+    ],
+)
+def test_answers_that_only_look_alike_are_two(one, other, read):
+    lines = [b'{"question_id": "a1", ' + said + b"}" for said in (one, other)]
+    assert read(lines[0], lines[0]).duplicates == read(lines[1], lines[1]).duplicates == ["a1"]
+    with pytest.raises(ManifestError, match="line 2, column question_id: another answer than in line 1: 'a1'"):
+        read(*lines)
+
+
+@pytest.mark.parametrize(
     ("line", "told"),
     [
         (b'{"question_id":"b","te', "line 1: not JSON"),
