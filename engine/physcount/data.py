@@ -20,6 +20,8 @@ from tallymill.errors import ManifestError
 APPEARANCE, ENTITY, IMAGE_FORMATION, CORRESPONDENCE = "appearance", "entity", "image_formation", "correspondence"
 FAMILIES = (APPEARANCE, ENTITY, IMAGE_FORMATION, CORRESPONDENCE)
 MODES = ("direct", "reflection", "through_glass")
+# Up to here float64 holds every whole number; beyond, no count and no size can be meant.
+MOST_WHOLE = 2**53 - 1
 QUESTIONS, ANNOTATIONS = "data/questions.jsonl", "data/annotations.jsonl"
 
 
@@ -250,9 +252,10 @@ class _Fields:
     def whole(self, name: str, *, least: int) -> int:
         """A whole number."""
         value = self._get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_WHOLE:
             return value
-        return int(self._wrong(name, f"must be a whole number, {least} or more", value, least))
+        most = f", {MOST_WHOLE:,} at most" if isinstance(value, int) and value > MOST_WHOLE else ""
+        return int(self._wrong(name, f"must be a whole number, {least} or more{most}", value, least))
 
     def share(self, name: str) -> float:
         """A finite number in [0, 1]."""

@@ -23,10 +23,13 @@ from tallymill.engine.physcount.parse import (
     parse_joint,
     parse_prediction,
 )
+from tallymill.engine.physcount.request import MODES
 from tallymill.engine.words import listed
 from tallymill.errors import ManifestError, RunError
 
 ANSWERS, RECORD = "answers.jsonl", "run.json"
+# What became of a request, as its record says.
+_STATUSES = ("answered", "refused", "failed")
 _DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=no_constant)
 # What a server sent among its blocks of text is kept in a RUN, whatever it is; NaN is the text "NaN" then.
 _RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=str)
@@ -129,17 +132,29 @@ def _said(row: Mapping[str, Any]) -> str:
 
 def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:
     record = read_record(run)
-    own = {name: digest for name, digest in record["data"]["sha256"].items() if digest != dataset.sha256.get(name)}
-    if own:
+    own = record["data"]["sha256"]
+    differ = [name for name in sorted({*own, *dataset.sha256}) if own.get(name) != dataset.sha256.get(name)]
+    if differ:
         raise RunError(
-            f"{run}: its questions were of other data: {listed(sorted(own), 3)} differs from {dataset.root}",
+            f"{run}: its questions were of other data: {listed(differ, 3)} differs from {dataset.root}",
             hint="score it with the data that it was asked about",
         )
     mode = record["mode"]
     selected = record["selection"]["group_ids"]
+    strange = [brief(key) for key in selected or () if key not in dataset.groups]
+    if strange:
+        raise RunError(
+            f"{run / RECORD}: selection.group_ids names no group of {dataset.root}: {listed(strange, 3)}",
+            hint="restore run.json",
+        )
     asked = dataset if selected is None else cut(dataset, selected)
     answers: dict[str, Answer] = {}
     for row in read_answers(run):
+        if mode == "independent" and len(row["question_ids"]) != 1:
+            raise RunError(
+                f"{run / ANSWERS}: one answer to {brief(row['question_ids'])}, where mode in {RECORD} is independent",
+                hint="restore run.json",
+            )
         answers.update(_answers_of(row, mode, rule, max_count))
     notes = []
     if selected is not None:
@@ -152,20 +167,44 @@ def read_record(run: Path) -> dict[str, Any]:
     """What shaped a RUN of ``physcount ask``."""
     path = run / RECORD
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = _DECODER.decode(path.read_text("utf-8"))
     except OSError as exc:
         raise RunError(
             f"{path}: {exc.strerror or exc}", hint="a RUN is a folder that `physcount ask --out` made"
         ) from None
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise RunError(f"{path}: not JSON: {exc}", hint="its answers are whole; restore run.json") from None
-    wanted = {"kind": str, "mode": str, "model": str, "data": dict, "selection": dict, "settings": dict}
     if not isinstance(record, dict) or record.get("kind") != "physcount":
         raise RunError(f"{path}: not of PhysCount", hint="a RUN is a folder that `physcount ask --out` made")
-    wrong = [key for key, kind in wanted.items() if not isinstance(record.get(key), kind)]
+    wrong = [*_wrong_keys(record)]
     if wrong:
         raise RunError(f"{path}: {listed(wrong, 3)} is missing or not as it must be", hint="restore run.json")
     return record
+
+
+def _wrong_keys(record: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a record that are not as its readers need them."""
+    data, selection, served = (record.get(key) for key in ("data", "selection", "served"))
+    digests = data.get("sha256") if isinstance(data, dict) else None
+    chosen = selection.get("group_ids", ()) if isinstance(selection, dict) else ()
+    fits = {
+        "mode": record.get("mode") in MODES,
+        "model": isinstance(record.get("model"), str),
+        "settings": isinstance(record.get("settings"), dict),
+        "data": isinstance(data, dict),
+        "data.sha256": isinstance(digests, dict) and all(isinstance(one, str) for one in digests.values()),
+        "selection": isinstance(selection, dict),
+        "selection.group_ids": chosen is None or _texts(chosen),
+        "served": served is None or isinstance(served, dict),
+        "served.arguments": not isinstance(served, dict) or "arguments" in served,
+        "versions": isinstance(record.get("versions", {}), dict),
+        "continued": isinstance(record.get("continued", []), list),
+    }
+    yield from (key for key, as_it_must in fits.items() if not as_it_must)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def read_answers(run: Path) -> Iterator[dict[str, Any]]:
@@ -181,7 +220,8 @@ def read_answers(run: Path) -> Iterator[dict[str, Any]]:
                 row = _RUN_DECODER.decode(line.decode("utf-8"))
             except (ValueError, RecursionError) as exc:
                 row = exc
-            if not isinstance(row, dict) or not isinstance(row.get("question_ids"), list):
+            fits = isinstance(row, dict) and _texts(row.get("question_ids")) and row.get("status") in _STATUSES
+            if not fits:
                 raise RunError(f"{path}, line {number}: no answer: {brief(line)}", hint="remove the line and run ask")
             yield row
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tallymill import __version__
 from tallymill.engine.physcount import score as engine
-from tallymill.engine.physcount.data import FAMILIES, Dataset, read_dataset
+from tallymill.engine.physcount.data import FAMILIES, MOST_WHOLE, Dataset, read_dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, RULES, Rule
 from tallymill.engine.physcount.predictions import RECORD, Predictions, read_predictions
 from tallymill.engine.physcount.results import Comparison, Scores
@@ -73,8 +73,8 @@ def read_all(
     """Several sets of predictions, each with a name of its own."""
     if parse not in RULES:
         raise UsageError(f"parse {parse!r}: must be one of {', '.join(RULES)}")
-    if max_count < 1:
-        raise UsageError(f"max_count {max_count}: must be 1 or more")
+    if not 1 <= max_count <= MOST_WHOLE:
+        raise UsageError(f"max_count {max_count}: must be 1 or more, {MOST_WHOLE:,} at most")
     given = _given(paths)
     if not given:
         raise UsageError("no predictions to score", hint="name a RUN folder or a JSONL file")

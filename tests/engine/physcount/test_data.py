@@ -60,6 +60,7 @@ def test_numbers_are_ids_too(tmp_path, physcount_example):
     ("change", "told"),
     [
         ({"answer": -1}, "column answer: must be a whole number, 0 or more: -1"),
+        ({"answer": 10**30}, "column answer: must be a whole number, 0 or more, 9,007,199,254,740,991 at most: 1000"),
         ({"answer": 2.0}, "column answer: must be a whole number"),
         ({"answer": True}, "column answer: must be a whole number"),
         ({"answer": None}, "column answer: must be a whole number"),

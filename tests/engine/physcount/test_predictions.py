@@ -196,7 +196,22 @@ def test_a_part_of_the_groups(run, dataset):
     ("change", "told"),
     [
         ({"kind": "sweep"}, "not of PhysCount"),
-        ({"mode": None}, "mode is missing or not as it must be"),
+        ({"mode": None}, r"run.json: mode is missing or not as it must be"),
+        ({"mode": ["joint"]}, "mode is missing"),
+        ({"mode": "both"}, "mode is missing"),
+        ({"settings": []}, "settings is missing"),
+        ({"data": {}}, r"data\.sha256 is missing"),
+        ({"data": []}, r"data, data\.sha256 is missing"),
+        ({"data": {"sha256": {"data/questions.jsonl": 3}}}, r"data\.sha256 is missing"),
+        ({"data": {"sha256": {}}}, "its questions were of other data: data/annotations.jsonl, data/questions.jsonl"),
+        ({"selection": {}}, r"selection\.group_ids is missing"),
+        ({"selection": {"group_ids": "g1"}}, r"selection\.group_ids is missing"),
+        ({"selection": {"group_ids": []}}, r"selection\.group_ids is missing"),
+        ({"selection": {"group_ids": [["g1"]]}}, r"selection\.group_ids is missing"),
+        ({"selection": {"group_ids": ["g1", "no"]}}, r"selection\.group_ids names no group of .*: 'no'"),
+        ({"served": "vllm"}, "served is missing"),
+        ({"served": {}}, r"served\.arguments is missing"),
+        ({"versions": []}, "versions is missing"),
         ({"data": {"sha256": {"data/questions.jsonl": "0"}}}, "its questions were of other data"),
     ],
 )
@@ -205,9 +220,25 @@ def test_records_that_do_not_fit(change, told, run, dataset):
         run(record_of(dataset, **change), [])
 
 
-def test_an_answer_that_is_none(run, dataset):
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"a": 1},
+        {"question_ids": ["a2"], "response": "5"},
+        answer(["a2"], "5", status="asked"),
+        answer(["a2"], "5", status=["answered"]),
+        answer([["a2"]], "5"),
+        answer([], "5"),
+    ],
+)
+def test_an_answer_that_is_none(row, run, dataset):
     with pytest.raises(RunError, match=r"answers.jsonl, line 2: no answer"):
-        run(record_of(dataset), [answer(["a1"], "5"), {"a": 1}])
+        run(record_of(dataset), [answer(["a1"], "5"), row])
+
+
+def test_a_joint_answer_in_a_run_that_is_not(run, dataset):
+    with pytest.raises(RunError, match=r"answers.jsonl: one answer to \['a2', 'e3'\], where mode in run.json is indep"):
+        run(record_of(dataset), [answer(["a2", "e3"], "[5, 6]")])
 
 
 def test_whatever_a_server_sent_is_read(run, dataset):

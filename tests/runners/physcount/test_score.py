@@ -107,6 +107,7 @@ def test_several_sets_have_names_of_their_own(data, worked, tmp_path, physcount_
     [
         ({"parse": "loose"}, "must be one of strict, last-integer"),
         ({"max_count": 0}, "max_count 0"),
+        ({"max_count": 10**19}, "max_count 10000000000000000000: must be 1 or more, 9,007,199,254,740,991 at most"),
         ({"resamples": -1}, "resamples -1"),
     ],
 )
