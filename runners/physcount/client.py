@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from tallymill.errors import UsageError
+from tallymill.runners.physcount.hiding import Hiding
 from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome, outcome_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 _PATH = "/chat/completions"
 _PIECE = 1 << 18
 _MOST_REPLY = 64 << 20
-# A shorter key ("EMPTY", "none", "1") keeps nothing secret, and taking it out would spoil texts.
-_SHORTEST_SECRET = 8
 _USER_IN_URL = re.compile(r"(?<=//)[^/@\s]+@")
 
 
@@ -37,14 +36,22 @@ class Endpoint:
     shown: str
     url: str = field(repr=False)
     headers: dict[str, str] = field(repr=False)
-    secrets: tuple[str, ...] = field(repr=False)
+    hiding: Hiding = field(repr=False)
     proxies: bool = True
 
     def clean(self, text: str) -> str:
-        """A text without anything that is secret."""
-        for secret in self.secrets:
-            text = text.replace(secret, "[secret]")
-        return _USER_IN_URL.sub("", text)
+        """An error without anything that is secret."""
+        return _USER_IN_URL.sub("", self.hiding.text(text))
+
+    def cleaned(self, outcome: Outcome) -> Outcome:
+        """The same outcome: a server may send back what it was sent, and that must not reach a file."""
+        return replace(
+            outcome,
+            response=self.hiding.value(outcome.response),
+            reasoning=self.hiding.value(outcome.reasoning),
+            finish_reason=self.hiding.value(outcome.finish_reason),
+            error=None if outcome.error is None else self.clean(outcome.error),
+        )
 
 
 def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> Endpoint:
@@ -61,16 +68,16 @@ def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> En
         raise UsageError(f"--endpoint {shown}: must be a URL such as http://localhost:8000/v1")
     posted = urlunsplit(urlsplit(shown)._replace(path=path + _PATH, query=parts.query))
     headers, secrets = {"Content-Type": "application/json"}, [parts.query]
+    secrets += [value for _, value in parse_qsl(parts.query)]
     if parts.username is not None:
         user, password = unquote(parts.username), unquote(parts.password or "")
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers["Authorization"] = f"Basic {token}"
-        secrets += [token, password, parts.password or ""]
+        secrets += [token, user, password]
     elif key:
         headers["Authorization"] = f"Bearer {key}"
         secrets.append(key)
-    kept = sorted({secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}, key=len, reverse=True)
-    return Endpoint(shown, posted, headers, tuple(kept), proxies)
+    return Endpoint(shown, posted, headers, Hiding(secrets), proxies)
 
 
 def read_key(variable: str) -> str | None:
@@ -109,7 +116,7 @@ class Client:
         import aiohttp
 
         try:
-            outcome = await self._post(body)
+            return self._endpoint.cleaned(await self._post(body))
         except aiohttp.ConnectionTimeoutError:
             return Outcome(TRANSIENT, error=f"connection: none within {self._connect_timeout:g} s", unreachable=True)
         except TimeoutError:
@@ -121,9 +128,6 @@ class Client:
             return Outcome(TRANSIENT, error=self._endpoint.clean(f"connection: {_said(exc)}"), unreachable=gone)
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             return Outcome(TRANSIENT, error=self._endpoint.clean(f"{type(exc).__name__}: {_said(exc)}"))
-        if outcome.error is None:
-            return outcome
-        return replace(outcome, error=self._endpoint.clean(outcome.error))
 
     async def _post(self, body: Sequence[bytes]) -> Outcome:
         assert self._session is not None
@@ -142,13 +146,8 @@ class Client:
                 read += piece
                 if len(read) > _MOST_REPLY:
                     return Outcome(TRANSIENT, http_status=reply.status, error="malformed reply: it does not end")
-            return outcome_of(reply.status, reply.headers, self._without_secrets(bytes(read)))
-
-    def _without_secrets(self, body: bytes) -> bytes:
-        """A server may send back what it was sent; that must not reach a file."""
-        for secret in self._endpoint.secrets:
-            body = body.replace(secret.encode(), b"[secret]")
-        return body
+            # Here too, for an error that is cut short could keep a part of a secret.
+            return outcome_of(reply.status, reply.headers, self._endpoint.hiding.body(bytes(read)))
 
 
 async def _pieces(body: Sequence[bytes]) -> AsyncIterator[memoryview]:

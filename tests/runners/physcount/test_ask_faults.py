@@ -326,6 +326,35 @@ def test_the_key_is_sent_and_nowhere_else(asker, chat, reply, key, capfd):
     assert key not in told.out + told.err + repr(summary)
 
 
+def test_no_form_of_the_key_is_kept(asker, chat, key):
+    """As a server writes it that escapes more of its JSON than it must."""
+    escaped = json.dumps(key).replace("-", "\\u002d")
+
+    def says(seen):
+        reply = json.dumps(
+            {
+                "choices": [
+                    {
+                        "message": {"content": [{"type": "text", "text": "KEY"}], "reasoning": "KEY"},
+                        "finish_reason": "KEY",
+                    }
+                ]
+            }
+        )
+        if seen.question == BAD:
+            return web.Response(status=400, text=f'{{"error": {{"message": {{"seen": {escaped}}}}}}}')
+        return web.Response(text=reply.replace('"KEY"', escaped))
+
+    chat.answer = says
+    assert asker().answered == 5
+    row = asker.by_question()["i0g0q0"]
+    assert row["response"] == [{"type": "text", "text": "[secret]"}]
+    assert (row["reasoning"], row["finish_reason"]) == ("[secret]", "[secret]")
+    for path in asker.run.rglob("*"):
+        text = path.read_text()
+        assert key not in text.replace("\\\\", "\\").replace("\\u002d", "-"), path
+
+
 def test_the_key_is_in_no_error(asker, chat, reply, key):
     chat.answer = lambda _: reply.error(401, f"Incorrect API key provided: {key}")
     with pytest.raises(RunError) as caught:

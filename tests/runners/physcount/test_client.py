@@ -11,6 +11,7 @@ from tallymill.errors import UsageError
 from tallymill.runners.physcount import images
 from tallymill.runners.physcount.client import Client, endpoint_of, read_key
 from tallymill.runners.physcount.effort import Effort
+from tallymill.runners.physcount.hiding import Hiding
 from tallymill.runners.physcount.images import Images
 from tallymill.runners.physcount.plan import ImageRequests, Request
 from tallymill.runners.physcount.replies import Outcome
@@ -41,6 +42,31 @@ def test_the_key_is_in_no_representation():
     assert endpoint.headers["Authorization"] == "Basic " + base64.b64encode(b"user:long-password").decode()
     assert "sk-the-key" in endpoint_of("http://h/v1", "sk-the-key").headers["Authorization"]
     assert endpoint.clean("at http://me:pw@proxy: long-password?") == "at http://proxy: [secret]?"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("the key is s/k-ü 12345.", "the key is [secret]."),
+        (r"s\/k-\u00fc 12345", "[secret]"),
+        (r"\u0073/k\u002D\u00FC\u002012345!", "[secret]!"),
+        (r"a \\u0073\\/k-ü 12345", "a [secret]"),
+        ("?key=s%2fk-%C3%BC+12345&x", "?key=[secret]&x"),
+        ("s%252Fk-%25c3%25BC%252012345", "[secret]"),
+        ("s/k-u 12345", "s/k-u 12345"),
+    ],
+)
+def test_a_secret_is_found_in_every_form(said, kept):
+    hiding = Hiding(["s/k-ü 12345", "short"])
+    assert hiding.text(said) == kept
+    assert hiding.value([{"text": said, said: [said, 1, None]}]) == [{"text": kept, kept: [kept, 1, None]}]
+    assert hiding.body(b"\xff" + said.encode()) == b"\xff" + kept.encode()
+
+
+def test_every_part_of_a_url_that_is_secret():
+    endpoint = endpoint_of("http://some%20user:pass%2Fword@h/v1?token=very%2Fsecret&again=also+secret")
+    told = "some user, pass/word, very/secret, also secret, pass%2fword, token=very%2Fsecret&again=also+secret"
+    assert endpoint.clean(told) == ", ".join(["[secret]"] * 6)
 
 
 def test_a_key_that_is_no_secret_spoils_no_text():
