@@ -21,7 +21,7 @@ from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.physcount.gallery import Card, Gallery, chosen
 from tallymill.engine.report.physcount.page import Data, Page, RunFacts, render
 from tallymill.engine.report.physcount.plots import figures_of
-from tallymill.engine.report.physcount.sweeps import pairs_of, sweeps_of
+from tallymill.engine.report.physcount.sweeps import notes_of, pairs_of, sweeps_of
 from tallymill.engine.report.shell import require_templates
 from tallymill.engine.report.thumbnails import thumbnail
 from tallymill.engine.words import listed
@@ -100,11 +100,12 @@ def report(
         sweeps=sweeps,
         gallery=gallery,
         figures=figures_of(found, sweeps, [row for row in published if row.setting]),
+        notes=notes_of(sweeps),
     )
     html = encoded(render(page))
     with appearing(target) as path:
         path.write_bytes(html)
-    return _told(target, len(html), found, gallery)
+    return _told(target, len(html), page)
 
 
 def _target(out: Path, data: Path, runs: Sequence[Path]) -> Path:
@@ -116,7 +117,8 @@ def _target(out: Path, data: Path, runs: Sequence[Path]) -> Path:
     return target
 
 
-def _told(target: Path, size: int, found: Sequence[Scores], gallery: Gallery) -> Report:
+def _told(target: Path, size: int, page: Page) -> Report:
+    found, gallery = page.found, page.gallery
     return Report(
         out=str(target),
         bytes=size,
@@ -125,7 +127,7 @@ def _told(target: Path, size: int, found: Sequence[Scores], gallery: Gallery) ->
         failed=sum(len(one.failed) for one in found),
         groups=len(gallery.cards),
         images_gone=gallery.gone,
-        notes=[f"{one.name}: {note}" for one in found for note in one.notes],
+        notes=[*page.notes, *(f"{one.name}: {note}" for one in found for note in one.notes)],
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tallymill.engine.physcount.results import Scores
+from tallymill.engine.words import listed
 
 EDGE = "long_edge"
 
@@ -26,33 +27,53 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One model and mode at several long edges (pixels), the smallest first."""
+    """One model and mode at several long edges (pixels), the smallest first; at one edge there may be several sets."""
 
     model: str
     mode: str
     points: tuple[tuple[int, Scores], ...]
 
+    @property
+    def repeated(self) -> dict[int, list[str]]:
+        """The names of the sets at each edge that has several."""
+        names: dict[int, list[str]] = {}
+        for edge, one in self.points:
+            names.setdefault(edge, []).append(one.name)
+        return {edge: own for edge, own in names.items() if len(own) > 1}
+
 
 def sweeps_of(found: Sequence[Scores]) -> list[Sweep]:
-    """Sets that differ in their long edge alone, where there are two of them or more."""
-    together: dict[str, dict[int, Scores]] = {}
+    """Sets that differ in their long edge alone, where there are two edges or more."""
+    together: dict[str, list[tuple[int, Scores]]] = {}
     for one in found:
         edge = edge_of(one)
         if edge is not None:
-            together.setdefault(_key(one, with_mode=True), {}).setdefault(edge, one)
+            together.setdefault(_key(one, with_mode=True), []).append((edge, one))
     return [
-        Sweep(_model(next(iter(own.values()))), next(iter(own.values())).mode, tuple(sorted(own.items())))
+        Sweep(_model(own[0][1]), own[0][1].mode, tuple(sorted(own, key=lambda point: point[0])))
         for own in together.values()
-        if len(own) > 1
+        if len({edge for edge, _ in own}) > 1
+    ]
+
+
+def notes_of(sweeps: Sequence[Sweep]) -> list[str]:
+    """What a reader of sweeps must know: where several sets stand at one edge."""
+    return [
+        f"{listed(names, 5)} were made alike: all of them stand at {edge:,} px."
+        for sweep in sweeps
+        for edge, names in sweep.repeated.items()
     ]
 
 
 def pairs_of(sets: Sequence[Made]) -> Iterator[tuple[int, int]]:
-    """Places of (joint, independent) sets of one model that were made alike in everything else."""
-    alone = {_key(one, with_edge=True): place for place, one in reversed([*enumerate(sets)]) if one.mode != "joint"}
+    """Places of all (joint, independent) sets of one model that were made alike in everything else."""
+    alone: dict[str, list[int]] = {}
     for place, one in enumerate(sets):
-        if one.mode == "joint" and one.record is not None and _key(one, with_edge=True) in alone:
-            yield place, alone[_key(one, with_edge=True)]
+        if one.mode == "independent":
+            alone.setdefault(_key(one, with_edge=True), []).append(place)
+    for place, one in enumerate(sets):
+        if one.mode == "joint":
+            yield from ((place, other) for other in alone.get(_key(one, with_edge=True), ()))
 
 
 def edge_of(one: Made) -> int | None:
@@ -68,7 +89,9 @@ def _key(one: Made, *, with_mode: bool = False, with_edge: bool = False) -> str:
         return f"file {id(one)}"
     settings: Mapping[str, Any] = one.record["settings"]
     kept = {name: value for name, value in settings.items() if name != "mode" and (with_edge or name != EDGE)}
+    served: Mapping[str, Any] = one.record.get("served") or {}
     facts = [one.record["model"], one.record.get("data", {}).get("sha256"), kept]
+    facts += [served.get("model"), served.get("arguments")]
     facts += [one.mode, one.record.get("prompt_sha256"), one.record["selection"]] if with_mode else []
     return json.dumps(facts, sort_keys=True, default=str)
 

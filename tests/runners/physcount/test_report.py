@@ -62,6 +62,18 @@ def test_runs_of_one_model_are_told_apart_paired_and_swept(dataset, runs, tmp_pa
     assert written.failed == 1
 
 
+def test_runs_that_were_made_alike_are_all_shown_and_named(dataset, runs, physcount_example, tmp_path):
+    again = physcount_example.write_run(tmp_path / "again", dataset, {}, model="m/x", long_edge=512)
+    written, html = report_of(dataset, [*runs, again], tmp_path)
+    names = [f"m/x, 512 px ({path})" for path in (runs[0], again)]
+    note = f"{', '.join(names)} were made alike: all of them stand at 512 px."
+    assert note in written.notes
+    assert note in html
+    resolution = html[html.index('id="resolution"') : html.index('id="answers"')]
+    assert re.findall(r"<td>(512|4,096)</td>", resolution)[:3] == ["512", "512", "4,096"]
+    assert resolution.count("m/x, 512 px (") == 2
+
+
 def test_the_same_input_gives_the_same_bytes_and_the_command_says_what_it_wrote(dataset, runs, tmp_path, capsys):
     _, html = report_of(dataset, runs, tmp_path)
     out = tmp_path / "again.html"
