@@ -101,8 +101,8 @@ class Statuses:
 class Scores:
     """Everything that one set of predictions came to. ``settings``: parse rule, largest count, resamples.
 
-    ``of`` says what the predictions are (see ``Predictions``), ``notes`` what a reader must know before the numbers.
-    ``parts`` tell groups apart by the image-formation modes among their appearances.
+    ``path`` and ``mode`` say what the predictions are (see ``Predictions``), ``notes`` what a reader must know before
+    the numbers. ``parts`` tell groups apart by the image-formation modes among their appearances.
     """
 
     name: str

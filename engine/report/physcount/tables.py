@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tallymill.engine.numbench.analysis.results import Estimate
 from tallymill.engine.physcount.check import DatasetCheck
 from tallymill.engine.physcount.data import FAMILIES
 from tallymill.engine.physcount.published import PublishedRow
-from tallymill.engine.physcount.results import Comparison, Scores
+from tallymill.engine.physcount.results import Comparison, Difference, Scores
 from tallymill.engine.report.tables import NOTHING, Table, estimate, number
+from tallymill.engine.words import counted
 
 PUBLISHED_MARK = "†"
 PUBLISHED_NOTE = f"{PUBLISHED_MARK} Published by the authors of PhysCount; not measured here."
@@ -59,13 +61,15 @@ def headline_table(found: Sequence[Scores]) -> Table:
         [
             one.name,
             *(f"{n:,}" for n in (one.headline.groups, one.headline.questions, one.statuses.valid)),
-            *(estimate(value) for value in (one.headline.score, one.headline.group_acc, one.headline.phys_gnd)),
+            *(rate(value) for value in (one.headline.score, one.headline.group_acc, one.headline.phys_gnd)),
             f"{one.headline.grounded:,}",
         ]
         for one in found
     ]
     columns = ["model", "groups", "questions", "valid", "Score", "Group-Acc", "Phys-Gnd", "groups of Phys-Gnd"]
-    return Table("Score, with 95 % intervals over images", columns, rows)
+    headlines = [one.headline for one in found]
+    drawn = any(value.low is not None for one in headlines for value in (one.score, one.group_acc, one.phys_gnd))
+    return Table("Score, with 95 % intervals over images" if drawn else "Score", columns, rows)
 
 
 def families_table(found: Sequence[Scores]) -> Table:
@@ -75,7 +79,9 @@ def families_table(found: Sequence[Scores]) -> Table:
             one.name,
             FAMILY_WORDS[row.family],
             *(f"{n:,}" for n in (row.groups, row.questions, row.valid, row.exact)),
-            *(estimate(value) for value in (row.mae, row.nae, row.accuracy)),
+            estimate(row.mae),
+            rate(row.nae),
+            rate(row.accuracy),
         ]
         for one in found
         for row in one.families
@@ -93,7 +99,7 @@ def parts_table(found: Sequence[Scores]) -> Table:
             part.name,
             f"{part.headline.groups:,}",
             *(percent(row.nae.value) for row in part.families),
-            *(estimate(v) for v in (part.headline.score, part.headline.group_acc, part.headline.phys_gnd)),
+            *(rate(v) for v in (part.headline.score, part.headline.group_acc, part.headline.phys_gnd)),
         ]
         for one in found
         for part in one.parts
@@ -148,16 +154,20 @@ def statuses_table(found: Sequence[Scores]) -> Table:
 
 def comparison_table(found: Comparison) -> Table:
     """Differences of two sets, metric by metric."""
-    rows = [
-        [METRIC_WORDS[row.metric], number(row.a), number(row.b), estimate(row.difference, signed=True)]
-        for row in found.rows
-    ]
+    rows = [[METRIC_WORDS[row.metric], *_compared(row)] for row in found.rows]
+    intervals = "; an interval that holds 0 does not tell them apart" if found.settings["resamples"] else ""
     note = (
-        f"Over {found.groups:,} groups of {found.images:,} images; an interval that holds 0 does not tell them apart. "
+        f"Over {counted(found.groups, 'group')} of {counted(found.images, 'image')}{intervals}. "
         "Of Score, Group-Acc and Phys-Gnd more is better, of NAE and MAE less. "
         f"Answers were read by the rule {found.settings['parse']}."
     )
     return Table(f"{found.a} minus {found.b}", ["metric", found.a, found.b, "difference"], rows, note=note)
+
+
+def _compared(row: Difference) -> list[str]:
+    if row.metric.startswith("mae."):
+        return [number(row.a), number(row.b), estimate(row.difference, signed=True)]
+    return [percent(row.a), percent(row.b), rate(row.difference, signed=True)]
 
 
 def totals_table(found: DatasetCheck) -> Table:
@@ -175,6 +185,14 @@ def totals_table(found: DatasetCheck) -> Table:
     return Table("What the dataset holds", ["", "found", "published", ""], rows, note=note)
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, *, signed: bool = False) -> str:
     """Two digits after the point, as the paper prints what lies between 0 and 100."""
-    return NOTHING if value is None else f"{value:.2f}"
+    return NOTHING if value is None else f"{value:{'+' if signed else ''}.2f}"
+
+
+def rate(value: Estimate, *, signed: bool = False) -> str:
+    """The same with its interval, where it has one."""
+    text = percent(value.value, signed=signed)
+    if value.low is None:
+        return text
+    return f"{text} [{percent(value.low, signed=signed)}, {percent(value.high, signed=signed)}]"
