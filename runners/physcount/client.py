@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.request import getproxies, proxy_bypass
 
 from tallymill.errors import UsageError
 from tallymill.runners.physcount.hiding import Hiding
@@ -95,6 +96,7 @@ class Client:
         self._endpoint = endpoint
         self._timeout, self._connect_timeout = timeout, connect_timeout
         self._session: aiohttp.ClientSession | None = None
+        self._proxy: str | None = None
 
     async def __aenter__(self) -> Client:
         import aiohttp
@@ -102,7 +104,9 @@ class Client:
         # How many requests are in flight is decided elsewhere. Servers close idle connections after 5 s or more.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4)
         limits = aiohttp.ClientTimeout(total=self._timeout, connect=None, sock_connect=self._connect_timeout)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=limits, trust_env=self._endpoint.proxies)
+        # Not trust_env, which would send what ~/.netrc has for this host, and refuse our own header beside it.
+        self._session = aiohttp.ClientSession(connector=connector, timeout=limits)
+        self._proxy = _proxy_for(self._endpoint.url) if self._endpoint.proxies else None
         return self
 
     async def __aexit__(
@@ -137,6 +141,7 @@ class Client:
             data=_pieces(body),
             headers={**self._endpoint.headers, "Content-Length": length},
             allow_redirects=False,  # the key is for this server
+            proxy=self._proxy,
         ) as reply:
             if 300 <= reply.status < 400:
                 where = reply.headers.get("Location", "elsewhere")
@@ -148,6 +153,15 @@ class Client:
                     return Outcome(TRANSIENT, http_status=reply.status, error="malformed reply: it does not end")
             # Here too, for an error that is cut short could keep a part of a secret.
             return outcome_of(reply.status, reply.headers, self._endpoint.hiding.body(bytes(read)))
+
+
+def _proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for a URL; None where it names none, or excepts this host."""
+    parts = urlsplit(url)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.netloc) or proxy_bypass(parts.hostname or ""):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 async def _pieces(body: Sequence[bytes]) -> AsyncIterator[memoryview]:

@@ -116,8 +116,13 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
             yield _line(f"settings.{name}", then.get(name), own.get(name))
     if own[ASKED_EFFORT] != then.get(ASKED_EFFORT) and own[EFFORT] != then.get(EFFORT):
         yield _line("settings.reasoning_effort", then.get(EFFORT), own[ASKED_EFFORT])
-    if before.get("served") and now["served"] and before["served"]["arguments"] != now["served"]["arguments"]:
-        yield _line("served.arguments", before["served"]["arguments"], now["served"]["arguments"])
+    was_served, served = before.get("served"), now["served"]
+    if bool(was_served) != bool(served):  # nobody knows how a server was started that is not ours
+        yield _line("served", *(one and one.get("model") for one in (was_served, served)))
+    if was_served and served:
+        for name in ("model", "arguments"):
+            if was_served.get(name) != served[name]:
+                yield _line(f"served.{name}", was_served.get(name), served[name])
     lost = _lost(before["selection"].get("group_ids"), now["selection"]["group_ids"])
     if lost:
         yield f"selection: {lost} groups that were chosen in the RUN are not chosen now"

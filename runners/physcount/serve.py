@@ -28,8 +28,8 @@ HOST = "127.0.0.1"
 GRACE = 20.0  # seconds that it has to end by itself
 _TOLD_LINES = 12
 _MOST_TAIL = 1 << 16
-# Ours to choose; a key would be written into run.json.
-_OURS = ("--model", "--served-model-name", "--host", "--port", "--api-key", "--uds")
+# Ours to choose; a key would be written into run.json, and a file may hold anything.
+_OURS = ("--model", "--served-model-name", "--host", "--port", "--api-key", "--uds", "--config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,12 @@ class Serve:
             raise UsageError(f"--vllm-python {self.python}: no such program")
         if not 0 < self.wait < float("inf"):
             raise UsageError(f"serve.wait = {self.wait!r}: must be a number of seconds above 0")
-        taken = [argument for argument in self.arguments if argument.partition("=")[0] in _OURS]
+        taken = [name for name in map(_name_of, self.arguments) if name is not None]
         if taken:
             raise UsageError(
-                f"--vllm-arg {taken[0].partition('=')[0]}: tallymill sets this itself",
-                hint="--serve names the model, --model what it is to be called; it listens to this machine alone",
+                f"--vllm-arg {taken[0]}: tallymill sets this itself",
+                hint="--serve names the model, --model what it is to be called; it listens to this machine alone; "
+                "what stands in a file of settings is given one by one",
             )
 
     def as_dict(self) -> dict[str, Any]:
@@ -148,6 +149,14 @@ class Server:
         if "No module named 'vllm'" in self._tail():
             return f"install vllm for {self._serve.python}, or name a Python that has it: --vllm-python PATH"
         return "the log says why; --vllm-arg=… passes on what it needs"
+
+
+def _name_of(argument: str) -> str | None:
+    """The option of ours that vLLM would take an argument for: it knows them with underscores, too, and cut short."""
+    given = argument.partition("=")[0].replace("_", "-")
+    if len(given) < 3 or not given.startswith("--"):
+        return None
+    return next((name for name in _OURS if name.startswith(given)), None)
 
 
 def _free_port() -> int:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -177,6 +178,7 @@ class Asker:
 @pytest.fixture
 def asker(chat, tmp_path, monkeypatch) -> Asker:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("NETRC", os.devnull)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

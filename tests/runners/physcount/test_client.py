@@ -89,6 +89,33 @@ def test_a_proxy_of_the_environment_is_used(asker, chat, monkeypatch):
     assert asker(endpoint="http://models.example/v1").answered == 6  # nobody but the proxy knows this name
 
 
+def test_a_proxy_with_a_password_gets_it_and_the_server_does_not(asker, chat, monkeypatch, key):
+    monkeypatch.setenv("http_proxy", chat.url.removesuffix("/v1").replace("//", "//me:pw%2F1@"))
+    monkeypatch.setenv("no_proxy", "other.example")
+    assert asker(endpoint="http://models.example/v1").answered == 6
+    headers = chat.seen[0].headers
+    assert headers["Proxy-Authorization"] == "Basic " + base64.b64encode(b"me:pw/1").decode()
+    assert headers["Authorization"] == f"Bearer {key}"
+
+
+@pytest.mark.parametrize("excepted", ["127.0.0.1", "*"])
+def test_a_host_that_is_excepted_needs_no_proxy(asker, monkeypatch, excepted):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", excepted)
+    assert asker(attempts=1).answered == 6
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_what_netrc_has_for_a_host_is_not_sent(asker, chat, monkeypatch, tmp_path, key, has_key):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password of-another-service\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    if not has_key:
+        monkeypatch.delenv("OPENAI_API_KEY")
+    assert asker(attempts=1).answered == 6
+    assert chat.seen[0].headers.get("Authorization") == (f"Bearer {key}" if has_key else None)
+
+
 def test_an_answer_without_end_is_given_up(chat, monkeypatch):
     monkeypatch.setattr("tallymill.runners.physcount.client._MOST_REPLY", 1000)
     chat.answer = lambda _: "x" * 5000

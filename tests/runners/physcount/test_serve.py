@@ -133,11 +133,23 @@ def test_other_arguments_are_refused(asker, vllm):
         asker(endpoint=None, model=None, serve=Serve("org/model", vllm, ("--quantization=fp8",)))
 
 
-def test_it_is_also_known_by_an_address(asker, vllm):
-    """A RUN may go on with a server that was started by hand."""
+def test_another_model_under_the_same_name_is_refused(asker, vllm):
+    asker(endpoint=None, model="m", serve=Serve("org/model", vllm), groups=["i0g0"])
+    with pytest.raises(RunError, match=r"served\.model: 'org/model' in the RUN, 'org/other' now"):
+        asker(endpoint=None, model="m", serve=Serve("org/other", vllm))
+
+
+def test_a_server_of_somebody_elses_is_another(asker, vllm):
+    """Nobody knows with which arguments it was started."""
     asked_of(asker, vllm, groups=["i0g0"])
-    assert asker(model="org/model").answered == 6
-    assert len(asker.record()["continued"]) == 1
+    with pytest.raises(RunError, match="served: 'org/model' in the RUN, None now"):
+        asker(model="org/model")
+
+
+def test_and_one_of_ours_is_another_than_somebody_elses(asker, vllm):
+    asker(model="org/model", groups=["i0g0"])
+    with pytest.raises(RunError, match="served: None in the RUN, 'org/model' now"):
+        asked_of(asker, vllm)
 
 
 def test_one_that_dies_at_once_tells_its_log(asker, vllm, started, monkeypatch):
@@ -203,11 +215,24 @@ def test_it_goes_when_we_are_killed(asker, vllm, started, command_line, monkeypa
     assert asked_of(asker, vllm, reasoning_effort="auto").answered == 6
 
 
-@pytest.mark.parametrize("argument", ["--port", "--host=0.0.0.0", "--api-key=secret", "--served-model-name", "--model"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *("--port", "--host=0.0.0.0", "--api-key=secret", "--served-model-name", "--model"),
+        *("--api_key=secret", "--served_model-name=x", "--api-k=secret", "--config", "--config=secret.yaml"),
+    ],
+)
 def test_what_is_ours_to_choose(argument):
     with pytest.raises(UsageError, match="tallymill sets this itself") as caught:
         Serve("org/model", sys.executable, (argument,))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "argument", ["--model-impl=auto", "--config-format=hf", "--max_model_len=4096", "--", "-O3", "4"]
+)
+def test_what_is_not(argument):
+    assert Serve("org/model", sys.executable, (argument,)).arguments == (argument,)
 
 
 def test_a_python_that_is_not_there():
