@@ -16,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tallymill.errors import RunError
+from tallymill.errors import OutputError, RunError
+from tallymill.runners.writing import naming_output
 
 _TAIL = 1 << 16
 
@@ -32,10 +33,11 @@ class AnswerLog:
         self._path = path
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._broken: OSError | None = None
+        self._broken: OSError | OutputError | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
         new = not path.exists()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        with naming_output(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
             _cut_torn_line(self._file)
@@ -64,7 +66,7 @@ class AnswerLog:
     async def append(self, record: Mapping[str, Any]) -> None:
         """Return once the record is on the disk. It gets there also when the task that waits is cancelled.
 
-        After an ``OSError`` nothing more is written: the end of the file may be torn.
+        After an error of writing nothing more is written: the end of the file may be torn.
         """
         if self._broken is not None:
             raise self._broken
@@ -88,7 +90,7 @@ class AnswerLog:
                 data = b"".join(line for line, _ in batch)
                 try:
                     await loop.run_in_executor(self._thread, self._write_and_sync, data)
-                except OSError as exc:
+                except (OSError, OutputError) as exc:
                     self._broken = exc
                     for _, done in (*batch, *self._waiting):
                         if not done.done():
@@ -102,10 +104,11 @@ class AnswerLog:
             self._writing = None
 
     def _write_and_sync(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
-        os.fsync(self._file)
+        with naming_output(self._path):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
 
 
 def _cut_torn_line(file: int) -> None:

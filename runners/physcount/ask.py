@@ -13,7 +13,7 @@ from pathlib import Path
 from tallymill.engine.physcount.data import Dataset, read_dataset
 from tallymill.engine.physcount.predictions import ANSWERS, cut, read_answers, read_record
 from tallymill.engine.words import counted
-from tallymill.errors import UsageError
+from tallymill.errors import OutputError, UsageError
 from tallymill.runners.files import made_for, remove_leftovers, write_json
 from tallymill.runners.physcount.answers import AnswerLog
 from tallymill.runners.physcount.asking import Asking, Job, Speed
@@ -134,13 +134,15 @@ def _send(asking: Asking, target: _Target, run: RunFolder, asked: Dataset) -> As
         with target.there(run.path / LOG) as (endpoint, check):
             _in_thread(asking, endpoint, check)
     except KeyboardInterrupt:
-        kept = _summarised(run, asked, asking.speed or last_speed(run.path))
+        kept = _summary(run, asked, asking.speed or last_speed(run.path))
+        with suppress(OSError, OutputError):
+            write_json(run.path / SUMMARY, kept.as_dict())
         raise KeyboardInterrupt(
             f"{kept.answered:,} of {counted(kept.questions, 'question')} are answered and kept; "
             "the same command goes on from there"
         ) from None
     except BaseException:
-        with suppress(OSError):  # the disk is full, say: that is what is raised already
+        with suppress(OSError, OutputError):  # the disk is full, say: that is what is raised already
             _summarised(run, asked, asking.speed or last_speed(run.path))
         raise
     return _summarised(run, asked, asking.speed)
@@ -157,7 +159,11 @@ def _in_thread(asking: Asking, endpoint: Endpoint, check: Callable[[], None]) ->
 
 
 def _summarised(run: RunFolder, asked: Dataset, speed: Speed | None) -> AskSummary:
-    ids = [question.question_id for question in asked.questions]
-    summary = summarise(run.path, read_record(run.path), ids, last_of_each(read_answers(run.path)), speed)
+    summary = _summary(run, asked, speed)
     write_json(run.path / SUMMARY, summary.as_dict())
     return summary
+
+
+def _summary(run: RunFolder, asked: Dataset, speed: Speed | None) -> AskSummary:
+    ids = [question.question_id for question in asked.questions]
+    return summarise(run.path, read_record(run.path), ids, last_of_each(read_answers(run.path)), speed)

@@ -24,8 +24,9 @@ from tallymill.runners.sweep import SweepProgress
 
 FAILED = "failed"
 _MOST_TIMEOUTS = 2
-# A server that takes this long over its first reply has taken the settings, and is thinking.
+# A server that has a request, and takes this long over its first reply, has taken the settings and is thinking.
 _FIRST_REPLY = 15.0
+_LOOK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Asking:
         self._settle = settle
         self._settled = effort.settled
         self._open = not job.fresh
+        self._sent_at: float | None = None
         self._stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
@@ -133,8 +135,16 @@ class Asking:
                     task = tasks.create_task(self._see_through(request, image))
                     if not self._open:
                         # What the server makes of the settings comes before it is sent more of the same.
-                        await asyncio.wait({task}, timeout=_FIRST_REPLY)
+                        await self._taken(task)
                         self._open = self._doubt.answered or not task.done()
+
+    async def _taken(self, task: asyncio.Task[None]) -> None:
+        """Return when the only task that asks is over, or the server seems to be thinking over what it was sent."""
+        while not task.done():
+            left = _FIRST_REPLY if self._sent_at is None else self._sent_at + _FIRST_REPLY - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.wait({task}, timeout=min(left, _LOOK))
 
     async def _see_through(self, request: Request, image: Ready) -> None:
         """One request until it is over and its record is on the disk."""
@@ -172,7 +182,8 @@ class Asking:
         async with self._pace.slot() as sent_at:
             self._requests += 1
             begun = time.monotonic()
-            outcome = await self._client.ask((before, image.url, after))
+            outcome = await self._client.ask((before, image.url, after), self._mark_sent)
+            self._sent_at = None
             seconds = time.monotonic() - begun
             if outcome.kind == ANSWERED:
                 self._pace.succeeded()
@@ -180,6 +191,9 @@ class Asking:
                 paused = outcome.overloaded and self._pace.paused
                 self._pace.overloaded(sent_at, outcome.retry_after)
         return outcome, seconds, not paused or outcome.kind != TRANSIENT
+
+    def _mark_sent(self) -> None:
+        self._sent_at = time.monotonic()
 
     def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
         """Raise where every further request would come to the same."""

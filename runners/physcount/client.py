@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -115,12 +115,15 @@ class Client:
         assert self._session is not None
         await self._session.close()
 
-    async def ask(self, body: Sequence[bytes]) -> Outcome:
-        """Post a body that comes in pieces, and say what came of it. Nothing that can happen on the way is raised."""
+    async def ask(self, body: Sequence[bytes], sent: Callable[[], None] = lambda: None) -> Outcome:
+        """Post a body that comes in pieces, and say what came of it. Nothing that can happen on the way is raised.
+
+        ``sent`` is called once the server has the whole body, and its reply is waited for.
+        """
         import aiohttp
 
         try:
-            return self._endpoint.cleaned(await self._post(body))
+            return self._endpoint.cleaned(await self._post(body, sent))
         except aiohttp.ConnectionTimeoutError:
             return Outcome(TRANSIENT, error=f"connection: none within {self._connect_timeout:g} s", unreachable=True)
         except TimeoutError:
@@ -130,15 +133,15 @@ class Client:
         except aiohttp.ClientConnectionError as exc:
             gone = isinstance(exc, aiohttp.ClientConnectorError)
             return Outcome(TRANSIENT, error=self._endpoint.clean(f"connection: {_said(exc)}"), unreachable=gone)
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
+        except (aiohttp.ClientError, OSError, ValueError, OverflowError) as exc:
             return Outcome(TRANSIENT, error=self._endpoint.clean(f"{type(exc).__name__}: {_said(exc)}"))
 
-    async def _post(self, body: Sequence[bytes]) -> Outcome:
+    async def _post(self, body: Sequence[bytes], sent: Callable[[], None]) -> Outcome:
         assert self._session is not None
         length = str(sum(map(len, body)))
         async with self._session.post(
             self._endpoint.url,
-            data=_pieces(body),
+            data=_pieces(body, sent),
             headers={**self._endpoint.headers, "Content-Length": length},
             allow_redirects=False,  # the key is for this server
             proxy=self._proxy,
@@ -164,12 +167,13 @@ def _proxy_for(url: str) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-async def _pieces(body: Sequence[bytes]) -> AsyncIterator[memoryview]:
+async def _pieces(body: Sequence[bytes], sent: Callable[[], None]) -> AsyncIterator[memoryview]:
     """The body piece by piece: megabytes of image are neither joined nor handed to the socket at once."""
     for part in body:
         view = memoryview(part)
         for start in range(0, len(view), _PIECE):
             yield view[start : start + _PIECE]
+    sent()
 
 
 def _said(exc: BaseException) -> str:

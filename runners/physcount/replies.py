@@ -166,7 +166,7 @@ def seconds_of(value: str | None, now: datetime | None = None) -> float | None:
         return float(text)
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    except (ValueError, OverflowError):
         return None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())

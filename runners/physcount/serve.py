@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -169,5 +170,5 @@ def _is_ready(url: str) -> bool:
     try:
         with build_opener(ProxyHandler({})).open(url, timeout=2) as reply:
             return bool(reply.status == 200)
-    except (URLError, OSError):
+    except (URLError, HTTPException, OSError):
         return False

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tallymill.engine.physcount.data import read_dataset
 from tallymill.engine.physcount.predictions import read_predictions
-from tallymill.errors import RunError, UsageError
+from tallymill.errors import OutputError, RunError, UsageError
 from tallymill.runners.physcount.pace import Patience
 
 BAD = "i1g0q0"
@@ -126,6 +126,33 @@ def test_a_server_that_asks_for_hours_is_not_waited_for(asker, chat, reply, stat
     assert asker().answered == 6
 
 
+def test_a_date_that_no_calendar_has_is_no_date(asker, chat, reply):
+    absurd = {"Retry-After": "Mon, 30 Nov 99999999999999999999 12:00:00 GMT"}
+    chat.answer = lambda seen: reply.error(429, **absurd) if seen.nth == 1 else "1"
+    assert asker().answered == 6
+
+
+def test_no_question_follows_while_the_first_one_waits_for_its_second_attempt(asker, chat, reply, monkeypatch):
+    monkeypatch.setattr("tallymill.runners.physcount.asking._FIRST_REPLY", 0.05)
+    chat.answer = lambda _: reply.error(500) if len(chat.seen) == 1 else "1"
+    assert asker(first_wait=0.6).answered == 6
+    assert chat.questions[:2] == ["i0g0q0"] * 2
+
+
+def test_a_server_that_thinks_long_over_its_first_reply_gets_the_others(asker, chat, monkeypatch):
+    monkeypatch.setattr("tallymill.runners.physcount.asking._FIRST_REPLY", 0.05)
+
+    async def thinks(seen):
+        until = time.monotonic() + 20
+        while seen.question == "i0g0q0" and len(chat.seen) < 2 and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        return f"{len(chat.seen)}"
+
+    chat.answer = thinks
+    asker()
+    assert int(asker.by_question()["i0g0q0"]["response"]) > 1
+
+
 def test_whoever_is_turned_away_during_a_pause_has_lost_no_attempt(asker, chat, reply):
     together = []
 
@@ -179,6 +206,16 @@ def test_a_key_that_expires_keeps_what_came(asker, chat, reply):
     chat.answer = lambda _: "1"
     assert asker().answered == 6
     assert len(chat.seen) == 7
+
+
+def test_a_disk_that_is_full_hides_no_error(asker, chat, reply, monkeypatch):
+    def full(path, _):
+        raise OutputError(f"{path} cannot be written: no room")
+
+    monkeypatch.setattr("tallymill.runners.physcount.ask.write_json", full)
+    chat.answer = lambda _: reply.error(401)
+    with pytest.raises(RunError, match="401"):
+        asker()
 
 
 def test_no_money_left_stops_the_run(asker, chat):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tallymill.errors import RunError
+from tallymill.errors import OutputError, RunError
 from tallymill.runners.physcount.answers import AnswerLog
 
 
@@ -187,8 +187,9 @@ def test_what_is_not_synced_is_not_done(asker, monkeypatch):
         def advance(self, items, _):
             done.append(items)
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OutputError, match=r"answers\.jsonl cannot be written: No space left") as caught:
         asker(concurrency=1, progress=Progress())
+    assert "make room" in str(caught.value)
     assert sum(done) == 2
     monkeypatch.setattr(os, "fsync", real)
     assert asker().answered == 6
@@ -210,7 +211,7 @@ def test_nothing_follows_a_line_that_was_torn(tmp_path, monkeypatch):
         with AnswerLog(tmp_path / "answers.jsonl") as log:
             monkeypatch.setattr(os, "write", half)
             for n in (1, 2):
-                with pytest.raises(OSError, match="No space left"):
+                with pytest.raises(OutputError, match="No space left"):
                     await log.append({"n": n})
 
     asyncio.run(write())

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from tallymill.errors import RunError, UsageError
-from tallymill.runners.physcount.serve import Serve, Server
+from tallymill.runners.physcount.serve import Serve, Server, _is_ready
 
 FAKE = """
 import json, os, signal, subprocess, sys, time
@@ -233,6 +235,22 @@ def test_what_is_ours_to_choose(argument):
 )
 def test_what_is_not(argument):
     assert Serve("org/model", sys.executable, (argument,)).arguments == (argument,)
+
+
+def test_what_speaks_no_http_is_not_ready():
+    """Such as a server that is only just beginning, or another program on its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def babble():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"SSH-2.0-none\r\n")
+
+        thread = threading.Thread(target=babble)
+        thread.start()
+        assert not _is_ready(f"http://127.0.0.1:{server.getsockname()[1]}/health")
+        thread.join()
 
 
 def test_a_python_that_is_not_there():
