@@ -39,10 +39,10 @@ def appearing(path: Path, *, sync_folder: bool = True) -> Iterator[Path]:
         _require_regular(target, path)
     with made_for(target.parent), _beside(target, path) as temporary:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(target)
         if sync_folder:
-            _sync(target.parent)
+            sync(target.parent)
 
 
 @contextmanager
@@ -59,14 +59,14 @@ def appearing_together(folder: Path, names: Sequence[str], *, without: str | Non
         temporary = {name: stack.enter_context(_beside(target, folder)) for name, target in targets.items()}
         yield temporary
         for path in temporary.values():
-            _sync(path)
+            sync(path)
         for name, target in targets.items():
             _require_regular(target, folder / name)
         if without is not None:
             (folder / without).unlink(missing_ok=True)
         for name, path in temporary.items():
             path.replace(targets[name])
-        _sync(folder)
+        sync(folder)
 
 
 def require_writable(path: Path) -> None:
@@ -176,9 +176,9 @@ def create_json(path: Path, value: Any) -> bool:
     """The same where there is no such file yet; False, and nothing written, when another process was first."""
     with _beside(path, path) as temporary:
         temporary.write_bytes(encoded(json_text(value)))
-        _sync(temporary)
+        sync(temporary)
         named = _name_first(temporary, path)
-        _sync(path.parent)
+        sync(path.parent)
     return named
 
 
@@ -251,7 +251,8 @@ def _remove_if_left(file: Path) -> None:
             os.close(handle)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Have what a file or folder holds on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

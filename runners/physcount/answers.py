@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from tallymill.errors import OutputError, RunError
+from tallymill.runners.files import sync
 from tallymill.runners.writing import naming_output
 
 _TAIL = 1 << 16
@@ -42,7 +43,7 @@ class AnswerLog:
             self._lock()
             _cut_torn_line(self._file)
             if new:
-                _sync_folder(path.parent)
+                sync(path.parent)
         except BaseException:
             os.close(self._file)
             raise
@@ -124,11 +125,3 @@ def _cut_torn_line(file: int) -> None:
     if end != size:
         os.ftruncate(file, end)
         os.fsync(file)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
