@@ -14,8 +14,8 @@ help:
 	@echo "make lint   ruff (lint and format) and mypy"
 	@echo "make bench  every kernel beside every peer, as a table of ratios (sets up .venv-bench, 7 GB)"
 	@echo "make test-kernels   the kernels against their peers, Triton in the interpreter and compiled ahead of time"
-	@echo "make vllm-env       vLLM for the CPU, in .venv-vllm (3.5 GB)"
-	@echo "make test-vllm      PhysCount's questions asked of a real vLLM with a tiny model"
+	@echo "make vllm-env       vLLM for the CPU and lmms-eval, in .venv-vllm (4 GB)"
+	@echo "make test-vllm      PhysCount's questions asked of a real vLLM with a tiny model, and by a real lmms-eval"
 	@echo "make sanitize       the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make venv   only set up .venv with everything for the three above"
 	@echo "make clean  remove all that these commands made, .venv included"
@@ -46,7 +46,7 @@ test-kernels: .venv-bench/.ready
 vllm-env: .venv-vllm/.ready
 
 test-vllm: .venv/.for-test .venv-vllm/.ready
-	.venv/bin/python -m pytest tests/vllm
+	.venv/bin/python -m pytest tests/vllm tests/integrations/lmms_eval
 
 sanitize: .venv/.for-test
 	@.ci/sanitize
