@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,7 @@ _THOUGHTS_END, _THOUGHTS = "</think>", "<think>"
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９＋－", "0123456789+-")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _LAST_INTEGER = re.compile(r"(?<![\w.,])[+-]?(\d{1,3}(,\d{3})+|\d+)(?!\w|[.,]\d)")
-_FENCE = re.compile(r"```[\w-]*\s*\n(.*)\n\s*```", re.DOTALL)
+_FENCE, _LANGUAGE = "```", string.ascii_letters + string.digits + "_-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +106,21 @@ def parse_joint(
     said = answer_text(text)
     if said is None:
         return [MALFORMED] * number
-    fence = _FENCE.fullmatch(said)
     try:
-        values = json.loads(fence[1] if fence else said, parse_int=json_integer, parse_constant=no_constant)
+        values = json.loads(_unfenced(said), parse_int=json_integer, parse_constant=no_constant)
     except (ValueError, RecursionError):
         return [MALFORMED] * number
     if not isinstance(values, list) or len(values) != number:
         return [MALFORMED] * number
     return [_element(value, rule, max_count) for value in values]
+
+
+def _unfenced(text: str) -> str:
+    """What stands in a code fence, on one line or on several; a text without one as it is."""
+    inner = text.removeprefix(_FENCE).removesuffix(_FENCE)
+    if len(inner) != len(text) - 2 * len(_FENCE):
+        return text
+    return inner.strip().lstrip(_LANGUAGE).strip()
 
 
 def text_of(response: Any) -> str | None:
