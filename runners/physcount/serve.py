@@ -29,8 +29,14 @@ HOST = "127.0.0.1"
 GRACE = 20.0  # seconds that it has to end by itself
 _TOLD_LINES = 12
 _MOST_TAIL = 1 << 16
-# Ours to choose; a key would be written into run.json, and a file may hold anything.
-_OURS = ("--model", "--served-model-name", "--host", "--port", "--api-key", "--uds", "--config")
+# Ours to choose; secrets would be written into run.json, and a file may hold anything.
+_OURS = {
+    **dict.fromkeys(("--model", "--served-model-name"), "--serve names the model, --model what it is to be called"),
+    **dict.fromkeys(("--host", "--port", "--uds"), "it listens to this machine alone, on a free port"),
+    "--api-key": "nobody else speaks to it, and it needs none",
+    "--hf-token": "vLLM reads the token from HF_TOKEN in the environment, and there it is written nowhere",
+    "--config": "give what stands in a file of settings one by one",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,7 @@ class Serve:
             raise UsageError(f"serve.wait = {self.wait!r}: must be a number of seconds above 0")
         taken = [name for name in map(_name_of, self.arguments) if name is not None]
         if taken:
-            raise UsageError(
-                f"--vllm-arg {taken[0]}: tallymill sets this itself",
-                hint="--serve names the model, --model what it is to be called; it listens to this machine alone; "
-                "what stands in a file of settings is given one by one",
-            )
+            raise UsageError(f"--vllm-arg {taken[0]}: this is not passed on", hint=_OURS[taken[0]])
 
     def as_dict(self) -> dict[str, Any]:
         """For ``run.json``."""

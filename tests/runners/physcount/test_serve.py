@@ -222,18 +222,25 @@ def test_it_goes_when_we_are_killed(asker, vllm, started, command_line, monkeypa
     [
         *("--port", "--host=0.0.0.0", "--api-key=secret", "--served-model-name", "--model"),
         *("--api_key=secret", "--served_model-name=x", "--api-k=secret", "--config", "--config=secret.yaml"),
+        *("--hf-token", "--hf-token=secret", "--hf_token=secret", "--hf-tok=secret", "--hf_tok"),
     ],
 )
-def test_what_is_ours_to_choose(argument):
-    with pytest.raises(UsageError, match="tallymill sets this itself") as caught:
+def test_what_is_not_passed_on(argument):
+    with pytest.raises(UsageError, match=r"--vllm-arg --[a-z-]+: this is not passed on") as caught:
         Serve("org/model", sys.executable, (argument,))
     assert "secret" not in str(caught.value)
 
 
+def test_a_token_is_for_the_environment():
+    with pytest.raises(UsageError, match="HF_TOKEN in the environment"):
+        Serve("org/model", sys.executable, ("--hf-token", "secret"))
+
+
 @pytest.mark.parametrize(
-    "argument", ["--model-impl=auto", "--config-format=hf", "--max_model_len=4096", "--", "-O3", "4"]
+    "argument",
+    ["--model-impl=auto", "--config-format=hf", "--hf-overrides={}", "--max_model_len=4096", "--", "-O3", "4"],
 )
-def test_what_is_not(argument):
+def test_what_is_passed_on(argument):
     assert Serve("org/model", sys.executable, (argument,)).arguments == (argument,)
 
 
