@@ -64,6 +64,12 @@ class AnswerLog:
                 hint="wait until it is done, or stop it; then the same command goes on",
             ) from None
 
+    def empty(self) -> None:
+        """Take out all records; for before anything is appended."""
+        with naming_output(self._path):
+            os.ftruncate(self._file, 0)
+            os.fsync(self._file)
+
     async def append(self, record: Mapping[str, Any]) -> None:
         """Return once the record is on the disk. It gets there also when the task that waits is cancelled.
 

@@ -79,7 +79,10 @@ def ask(
         remove_leftovers(run.path)
         rows = last_of_each(read_answers(run.path))
         moved = asked_of(read_record(run.path)) != record["endpoint"]
-        record = continue_with(run, record, answered=any(map(is_over, rows.values())))
+        answered = any(map(is_over, rows.values()))
+        if rows and not answered:
+            log.empty()  # failures of a call that may have had other settings: all of it is asked again
+        record = continue_with(run, record, answered=answered)
         over = {question for question, row in rows.items() if is_over(row, retry_refused=retry_refused)}
         work = lay_out(asked, settings.mode, over)
         if not work:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tallymill.engine.physcount.data import read_dataset
+from tallymill.engine.physcount.predictions import read_predictions
 from tallymill.errors import OutputError, RunError
 from tallymill.runners.physcount.answers import AnswerLog
 
@@ -87,6 +89,20 @@ def test_other_settings_are_refused_with_the_differences(asker, chat, options, n
         asker(**options)
     assert named in str(caught.value)
     assert chat.seen == []
+
+
+@pytest.mark.parametrize(("first", "then"), [("joint", "independent"), ("independent", "joint")])
+def test_failures_of_other_settings_stay_in_no_run(asker, chat, reply, first, then):
+    """Nothing was answered yet, so the folder is free for another mode, and holds nothing of the first."""
+    chat.answer = lambda _: reply.error(500)
+    asker(mode=first, groups=["i0g0"], attempts=1)
+    assert {row["status"] for row in asker.rows()} == {"failed"}
+    chat.answer = lambda seen: "[0, 1]" if then == "joint" else seen.question[-1]
+    assert asker(mode=then).answered == 6
+    assert {row["status"] for row in asker.rows()} == {"answered"}
+    found = read_predictions(asker.run, read_dataset(asker.data))
+    assert found.mode == then
+    assert {answer.parsed.status for answer in found.answers.values()} == {"valid"}
 
 
 def test_other_questions_are_refused(asker):
