@@ -19,7 +19,7 @@ from tallymill.runners.physcount.effort import Effort, named_in
 from tallymill.runners.physcount.images import Images, Ready
 from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, in_words
 from tallymill.runners.physcount.plan import AskSettings, ImageRequests, Request
-from tallymill.runners.physcount.replies import ANSWERED, FATAL, HINTS, REFUSED, TRANSIENT, Outcome
+from tallymill.runners.physcount.replies import ANSWERED, FATAL, REFUSED, TRANSIENT, Outcome
 from tallymill.runners.sweep import SweepProgress
 
 FAILED = "failed"
@@ -150,7 +150,7 @@ class Asking:
         """One request until it is over and its record is on the disk."""
         try:
             if image.error is not None:
-                outcome = Outcome(TRANSIENT if image.passes else REFUSED, error=image.error)
+                outcome = Outcome(TRANSIENT if image.passes else REFUSED, error=image.error, unsent=True)
                 await self._keep(request, outcome, 0, 0.0)
             else:
                 await self._keep(request, *await self._attempts(request, image))
@@ -198,7 +198,7 @@ class Asking:
     def _stop_if_hopeless(self, outcome: Outcome, attempt: int) -> None:
         """Raise where every further request would come to the same."""
         if outcome.kind == FATAL:
-            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=HINTS.get(outcome.http_status or 0))
+            raise RunError(f"{self._endpoint.shown}: {outcome.error}", hint=outcome.hint)
         if outcome.kind == TRANSIENT and (outcome.retry_after or 0.0) > LONGEST_WAIT:
             wait = in_words(outcome.retry_after or 0.0)
             hint = "the same command goes on after that"

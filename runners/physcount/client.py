@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from tallymill.errors import UsageError
 from tallymill.runners.physcount.hiding import Hiding
-from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome, outcome_of
+from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome, outcome_of, proxy_outcome
 
 if TYPE_CHECKING:
     import aiohttp
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "OPENAI_API_KEY"
 _PATH = "/chat/completions"
 _PIECE = 1 << 18
-_MOST_REPLY = 64 << 20
+# Far more than the longest answer with its reasoning; an error that is longer repeats what it was sent.
+_MOST_REPLY, _MOST_ERROR = 8 << 20, 16 << 10
 _USER_IN_URL = re.compile(r"(?<=//)[^/@\s]+@")
 
 
@@ -57,7 +58,10 @@ class Endpoint:
 
 def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> Endpoint:
     """The endpoint at a base URL such as ``http://localhost:8000/v1``; user and password in it win over the key."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket without its other one; it may stand in the password, so nothing is repeated
+        raise UsageError("--endpoint: must be a URL such as http://localhost:8000/v1") from None
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
@@ -128,8 +132,12 @@ class Client:
             return Outcome(TRANSIENT, error=f"connection: none within {self._connect_timeout:g} s", unreachable=True)
         except TimeoutError:
             return Outcome(TRANSIENT, error=f"no reply within {self._timeout:g} s", timed_out=True)
-        except (aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as exc:
+        except (aiohttp.InvalidURL, aiohttp.ClientConnectorCertificateError) as exc:
             return Outcome(FATAL, error=self._endpoint.clean(f"cannot connect: {exc}"))
+        except aiohttp.ClientConnectorSSLError as exc:  # no TLS there at all, or a handshake that broke off
+            return Outcome(FATAL, error=self._endpoint.clean(f"cannot connect: {exc}"), unreachable=True)
+        except aiohttp.ClientHttpProxyError as exc:
+            return proxy_outcome(exc.status, self._endpoint.clean(exc.message))
         except aiohttp.ClientConnectionError as exc:
             gone = isinstance(exc, aiohttp.ClientConnectorError)
             return Outcome(TRANSIENT, error=self._endpoint.clean(f"connection: {_said(exc)}"), unreachable=gone)
@@ -152,6 +160,9 @@ class Client:
             read = bytearray()
             async for piece in reply.content.iter_any():
                 read += piece
+                if not reply.ok and len(read) > _MOST_ERROR:
+                    del read[_MOST_ERROR:]
+                    break
                 if len(read) > _MOST_REPLY:
                     return Outcome(TRANSIENT, http_status=reply.status, error="malformed reply: it does not end")
             # Here too, for an error that is cut short could keep a part of a secret.

@@ -25,7 +25,10 @@ HINTS = {
     401: "the server does not take the key: see --key-from",
     403: "the server does not allow this: look at the key, see --key-from, and at --model",
     404: "look at --endpoint, which usually ends with /v1, and at --model",
+    407: "the proxy wants a user and a password: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT (or HTTP_PROXY); "
+    "NO_PROXY=HOST goes past it",
 }
+_PROXY_HINT = "look at the proxy that HTTPS_PROXY names; NO_PROXY=HOST goes past it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,9 @@ class Outcome:
     """What came of one request.
 
     ``response`` is the message's content as it came, ``reasoning`` what the server keeps apart from it. ``error`` is
-    for people. ``retry_after`` in seconds, where the server names a time; ``overloaded`` where it asks for less,
-    ``unreachable`` where there was no connection at all.
+    for people, and ``hint`` what they can do. ``retry_after`` in seconds, where the server names a time; ``overloaded``
+    where it asks for less, ``unreachable`` where there was no connection at all, ``unsent`` where the image was at
+    fault, and the server knows nothing of it.
     """
 
     kind: Kind
@@ -52,24 +56,41 @@ class Outcome:
     finish_reason: str | None = None
     http_status: int | None = None
     error: str | None = None
+    hint: str | None = None
     usage: Usage = Usage()
     retry_after: float | None = None
     overloaded: bool = False
     timed_out: bool = False
     unreachable: bool = False
+    unsent: bool = False
 
 
 def outcome_of(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> Outcome:
     """The meaning of an HTTP reply; ``now`` is for a ``Retry-After`` that is a date."""
     if 200 <= status < 300:
-        return _from_completion(status, body)
+        return _from_completion(status, headers, body, now)
     return Outcome(
         _kind_of(status, body),
         http_status=status,
         error=f"HTTP {status}: {_told(body)}".removesuffix(": "),
+        hint=HINTS.get(status),
         retry_after=seconds_of(headers.get("Retry-After"), now),
         overloaded=status in _OVERLOADED,
     )
+
+
+def proxy_outcome(status: int, said: str) -> Outcome:
+    """What a proxy means that makes no connection: no question is the reason, and the server knows nothing of it."""
+    return Outcome(
+        TRANSIENT if _can_pass(status) else FATAL,
+        error=f"the proxy says HTTP {status}: {said}".removesuffix(": "),
+        hint=HINTS[status] if status == 407 else _PROXY_HINT,
+        overloaded=status in _OVERLOADED,
+    )
+
+
+def _can_pass(status: int) -> bool:
+    return status in _TRANSIENT or status >= 500
 
 
 def _kind_of(status: int, body: bytes) -> Kind:
@@ -77,10 +98,10 @@ def _kind_of(status: int, body: bytes) -> Kind:
         return REFUSED
     if status == 429 and b"insufficient_quota" in body:  # OpenAI's way to say that there is no money left
         return FATAL
-    return TRANSIENT if status in _TRANSIENT or status >= 500 else FATAL
+    return TRANSIENT if _can_pass(status) else FATAL
 
 
-def _from_completion(status: int, body: bytes) -> Outcome:
+def _from_completion(status: int, headers: Mapping[str, str], body: bytes, now: datetime | None) -> Outcome:
     """The answer of a completion. A reply of another shape is a fault of something between us and the model."""
 
     def wrong(what: str) -> Outcome:
@@ -93,7 +114,7 @@ def _from_completion(status: int, body: bytes) -> Outcome:
     if not isinstance(reply, dict):
         return wrong(f"not an object: {_cut(body)}")
     if reply.get("error") and not reply.get("choices"):  # some gateways say 200 and mean the error of what is behind
-        return _from_error(status, reply["error"], body)
+        return _from_error(status, reply["error"], headers, body, now)
     choices = reply.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
@@ -117,11 +138,16 @@ def _from_completion(status: int, body: bytes) -> Outcome:
     )
 
 
-def _from_error(status: int, error: Any, body: bytes) -> Outcome:
+def _from_error(status: int, error: Any, headers: Mapping[str, str], body: bytes, now: datetime | None) -> Outcome:
     code = error.get("code") if isinstance(error, dict) else None
     if type(code) is int and 400 <= code < 600:
-        return outcome_of(code, {}, body)
-    return Outcome(TRANSIENT, http_status=status, error=f"error in a reply: {_told(body)}")
+        return outcome_of(code, headers, body, now=now)
+    return Outcome(
+        TRANSIENT,
+        http_status=status,
+        error=f"error in a reply: {_told(body)}",
+        retry_after=seconds_of(headers.get("Retry-After"), now),
+    )
 
 
 def _text(value: Any) -> str | None:

@@ -171,3 +171,34 @@ def test_no_more_in_flight_than_allowed(asker, chat, dataset_at, tmp_path):
     assert asker(concurrency=64).answered == 1000
     assert 8 < chat.most_in_flight <= 64
     assert len(chat.seen) == 1000
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"endpoint": None}, "either an endpoint or a model to serve"),
+        ({"model": None}, "--model is missing"),
+        ({"endpoint": "localhost:8000"}, "must be a URL"),
+        ({"endpoint": "ftp://x/v1"}, "must be a URL"),
+        ({"endpoint": "http://x:port/v1"}, "must be a URL"),
+        ({"endpoint": "http://[::1/v1"}, "must be a URL"),
+        ({"concurrency": 0}, "concurrency = 0"),
+        ({"attempts": 0}, "attempts = 0"),
+        ({"timeout": 0.0}, "timeout = 0.0"),
+        ({"limit": 0}, "limit = 0"),
+        ({"long_edge": 0}, "long_edge = 0"),
+        ({"max_tokens": 0}, "max_tokens = 0"),
+        ({"temperature": -1.0}, "temperature = -1.0"),
+        ({"temperature": float("nan")}, "temperature = nan"),
+        ({"top_p": 1.5}, "top_p = 1.5"),
+        ({"mode": "both"}, "mode = 'both'"),
+        ({"token_field": "tokens"}, "token_field = 'tokens'"),
+        ({"reasoning_effort": " "}, "reasoning_effort"),
+    ],
+)
+def test_wrong_use_is_told_before_anything_is_made(asker, chat, options, named):
+    with pytest.raises(UsageError) as caught:
+        asker(**options)
+    assert named in str(caught.value)
+    assert not asker.run.exists()
+    assert chat.seen == []

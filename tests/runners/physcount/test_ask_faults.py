@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from tallymill.engine.physcount.data import read_dataset
 from tallymill.engine.physcount.predictions import read_predictions
-from tallymill.errors import OutputError, RunError, UsageError
+from tallymill.errors import OutputError, RunError
 from tallymill.runners.physcount.pace import Patience
 
 BAD = "i1g0q0"
@@ -239,14 +240,17 @@ def test_a_server_that_is_not_there(asker):
     assert asker.rows() == []
 
 
-def test_a_server_that_fails_all_the_time_is_left_alone(asker, chat, reply, dataset_at, tmp_path):
-    asker.data = dataset_at(tmp_path / "many", images=30, questions=4)
-    chat.answer = lambda _: reply.error(500)
-    with pytest.raises(RunError, match="20 requests failed one after another"):
-        asker(attempts=1, concurrency=4)
-    assert 20 <= len(asker.rows()) < 30
-    chat.answer = lambda _: "1"
-    assert asker().answered == 120
+def test_a_wait_that_is_named_inside_a_reply_is_kept(asker, chat):
+    came = []
+
+    def busy(_):
+        came.append(time.monotonic())
+        error = {"error": {"message": "slow down", "code": 429}}
+        return web.json_response(error, headers={"Retry-After": "0.4"}) if len(came) == 1 else "1"
+
+    chat.answer = busy
+    assert asker().answered == 6
+    assert came[1] - came[0] >= 0.4
 
 
 def test_a_limit_that_the_server_does_not_know_is_told_at_once(asker, chat, reply):
@@ -273,7 +277,25 @@ def test_an_image_that_cannot_be_read_is_a_row(asker, chat):
     assert len(chat.seen) == 2
 
 
-def test_an_image_of_the_wrong_length_in_joint_mode_is_malformed_alone(asker, chat):
+def test_images_that_cannot_be_read_now_are_no_fault_of_the_server(asker, chat, dataset_at, tmp_path, monkeypatch):
+    asker.data = dataset_at(tmp_path / "many", images=30)
+    read = Path.read_bytes
+
+    def failing(path):
+        if path.suffix == ".png" and path.name != "i29.png":
+            raise OSError(5, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", failing)
+        summary = asker()
+    assert (summary.answered, summary.failed) == (2, 58)
+    assert asker.by_question()["i0g0q0"]["error"] == "image: Input/output error"
+    assert len(chat.seen) == 2
+    assert asker().answered == 60
+
+
+def test_an_array_of_the_wrong_length_in_joint_mode_is_malformed_alone(asker, chat):
     chat.answer = lambda seen: "[1, 2, 3]" if BAD in seen.text else '```json\n[0, "x"]\n```'
     asker(mode="joint")
     found = read_predictions(asker.run, read_dataset(asker.data)).answers
@@ -292,33 +314,3 @@ def test_a_refused_group_is_a_row_for_all_its_questions(asker, chat, reply):
     summary = asker(mode="joint")
     assert (summary.answered, summary.refused) == (4, 2)
     assert read_predictions(asker.run, read_dataset(asker.data)).missing == ["i1g0q0", "i1g0q1"]
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"endpoint": None}, "either an endpoint or a model to serve"),
-        ({"model": None}, "--model is missing"),
-        ({"endpoint": "localhost:8000"}, "must be a URL"),
-        ({"endpoint": "ftp://x/v1"}, "must be a URL"),
-        ({"endpoint": "http://x:port/v1"}, "must be a URL"),
-        ({"concurrency": 0}, "concurrency = 0"),
-        ({"attempts": 0}, "attempts = 0"),
-        ({"timeout": 0.0}, "timeout = 0.0"),
-        ({"limit": 0}, "limit = 0"),
-        ({"long_edge": 0}, "long_edge = 0"),
-        ({"max_tokens": 0}, "max_tokens = 0"),
-        ({"temperature": -1.0}, "temperature = -1.0"),
-        ({"temperature": float("nan")}, "temperature = nan"),
-        ({"top_p": 1.5}, "top_p = 1.5"),
-        ({"mode": "both"}, "mode = 'both'"),
-        ({"token_field": "tokens"}, "token_field = 'tokens'"),
-        ({"reasoning_effort": " "}, "reasoning_effort"),
-    ],
-)
-def test_wrong_use_is_told_before_anything_is_made(asker, chat, options, named):
-    with pytest.raises(UsageError) as caught:
-        asker(**options)
-    assert named in str(caught.value)
-    assert not asker.run.exists()
-    assert chat.seen == []

@@ -1,4 +1,4 @@
-"""Servers that refuse single questions, and servers that refuse everything."""
+"""Servers that refuse single questions, and servers that refuse or fail everything."""
 
 from __future__ import annotations
 
@@ -42,10 +42,18 @@ def test_a_server_that_begins_to_refuse_everything(many, chat, reply):
 
 
 def test_refusals_and_failures_in_turns_are_no_better(many, chat, reply):
-    chat.answer = lambda seen: reply.error(400 if int(seen.question[-1]) % 2 else 500)
+    chat.answer = lambda seen: "1" if len(chat.seen) <= 30 else reply.error(400 if int(seen.question[-1]) % 2 else 500)
     with pytest.raises(RunError, match="20 requests were refused or failed"):
         many(concurrency=1, attempts=1)
+    assert {row["status"] for row in many.rows()} == {"answered", "failed"}
+
+
+def test_and_where_nothing_was_answered_few_of_them_are_enough(many, chat, reply):
+    chat.answer = lambda seen: reply.error(400 if int(seen.question[-1]) % 2 else 500)
+    with pytest.raises(RunError, match="5 requests were refused or failed"):
+        many(concurrency=1, attempts=1)
     assert {row["status"] for row in many.rows()} == {"failed"}
+    assert len(many.rows()) == 3
 
 
 def test_nothing_but_refusals_to_the_end(asker, chat, reply):
@@ -92,3 +100,21 @@ def test_a_wrong_url_refuses_nothing_of_a_run_that_goes_on(asker, chat, reply):
     assert len(asker.rows()) == 4
     chat.answer = lambda _: "1"
     assert asker().answered == 6
+
+
+def test_a_server_that_begins_to_fail_all_the_time_is_left_alone(many, chat, reply):
+    chat.answer = lambda _: "1" if len(chat.seen) <= 30 else reply.error(500)
+    with pytest.raises(RunError, match="20 requests failed one after another"):
+        many(attempts=1, concurrency=4)
+    assert 50 <= len(many.rows()) < 60
+    chat.answer = lambda _: "1"
+    assert many().answered == 120
+
+
+def test_a_server_that_fails_from_the_first_request_on_gets_few(many, chat, reply):
+    chat.answer = lambda _: reply.error(500, "no room")
+    with pytest.raises(RunError, match="3 requests failed one after another, the last with: HTTP 500: no room"):
+        many(attempts=2)
+    assert len(chat.seen) == 6
+    chat.answer = lambda _: "1"
+    assert many().answered == 120

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
+import threading
+from contextlib import contextmanager
 
 import pytest
+from aiohttp import web
 
-from tallymill.errors import UsageError
+from tallymill.errors import RunError, UsageError
 from tallymill.runners.physcount import images
 from tallymill.runners.physcount.client import Client, endpoint_of, read_key
+from tallymill.runners.physcount.doubt import Doubt
 from tallymill.runners.physcount.effort import Effort
 from tallymill.runners.physcount.hiding import Hiding
 from tallymill.runners.physcount.images import Images
@@ -116,16 +121,99 @@ def test_what_netrc_has_for_a_host_is_not_sent(asker, chat, monkeypatch, tmp_pat
     assert chat.seen[0].headers.get("Authorization") == (f"Bearer {key}" if has_key else None)
 
 
-def test_an_answer_without_end_is_given_up(chat, monkeypatch):
-    monkeypatch.setattr("tallymill.runners.physcount.client._MOST_REPLY", 1000)
-    chat.answer = lambda _: "x" * 5000
+@pytest.mark.parametrize("url", ["http://user:pass[word@h/v1", "http://[::1/v1?token=pass[word"])
+def test_a_url_that_cannot_be_taken_apart_is_not_repeated(url):
+    with pytest.raises(UsageError, match="must be a URL such as") as caught:
+        endpoint_of(url)
+    assert "pass" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+@contextmanager
+def proxy_that_says(line):
+    """A proxy that makes no connection; gives its URL."""
+
+    def serve(server):
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(f"HTTP/1.1 {line}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("407 Proxy Authentication Required", "HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT"),
+        ("403 Forbidden", "look at the proxy that HTTPS_PROXY names"),
+        ("400 Bad Request", "look at the proxy that HTTPS_PROXY names"),
+    ],
+)
+def test_a_proxy_that_makes_no_connection_stops_the_run(asker, monkeypatch, line, told):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with proxy_that_says(line) as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        with pytest.raises(RunError, match="the proxy says HTTP " + line.replace(" ", ": ", 1)) as caught:
+            asker(endpoint="https://models.example/v1")
+    assert told in str(caught.value)
+    assert asker.rows() == []
+
+
+def test_a_proxy_that_is_busy_is_asked_again(asker, monkeypatch):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with proxy_that_says("503 Service Unavailable") as proxy:
+        monkeypatch.setenv("https_proxy", proxy)
+        summary = asker(endpoint="https://models.example/v1", groups=["i0g0"], attempts=2)
+    assert summary.failed == 2
+    assert {row["attempts"] for row in asker.rows()} == {2}
+
+
+def test_tls_that_breaks_off_is_fatal_until_something_was_answered(chat):
+    outcome = posted(chat.url.replace("http:", "https:"))  # there is no TLS
+    assert (outcome.kind, outcome.unreachable) == ("fatal", True)
+    assert Doubt("a server", answered=False, concurrency=4).judged(outcome).kind == "fatal"
+    assert Doubt("a server", answered=True, concurrency=4).judged(outcome).kind == "transient"
+    wrong = Outcome("fatal", error="cannot connect: a certificate")
+    assert Doubt("a server", answered=True, concurrency=4).judged(wrong) == wrong
+
+
+def posted(url):
     body = b'{"messages": [{"content": [{}, {"text": "t"}]}]}'
 
     async def ask():
-        async with Client(endpoint_of(chat.url, proxies=False), timeout=5, connect_timeout=5) as client:
+        async with Client(endpoint_of(url, proxies=False), timeout=5, connect_timeout=5) as client:
             return await client.ask([body[:10], body[10:]])
 
-    assert asyncio.run(ask()).error == "malformed reply: it does not end"
+    return asyncio.run(ask())
+
+
+def test_of_an_error_no_more_is_read_than_is_told(chat, monkeypatch):
+    monkeypatch.setattr("tallymill.runners.physcount.client._MOST_REPLY", 1 << 20)
+    chat.answer = lambda _: web.Response(status=400, text="too many images; you sent " + "x" * (4 << 20))
+    outcome = posted(chat.url)
+    assert (outcome.kind, outcome.http_status) == ("refused", 400)
+    assert outcome.error.startswith("HTTP 400: too many images; you sent xxx")
+    assert len(outcome.error) < 600
+
+
+def test_an_answer_without_end_is_given_up(chat, monkeypatch):
+    monkeypatch.setattr("tallymill.runners.physcount.client._MOST_REPLY", 1000)
+    chat.answer = lambda _: "x" * 5000
+    assert posted(chat.url).error == "malformed reply: it does not end"
 
 
 # Images
