@@ -71,6 +71,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """How many images, groups and questions there are."""
+
+    images: int
+    groups: int
+    questions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """All groups, in the order of the annotations, and all questions, in their own. ``sha256`` is by file."""
 
@@ -78,6 +87,11 @@ class Dataset:
     groups: dict[str, Group]
     questions: tuple[Question, ...]
     sha256: dict[str, str]
+
+    @property
+    def size(self) -> Size:
+        """How much it holds."""
+        return Size(len(self.image_ids), len(self.groups), len(self.questions))
 
     @property
     def image_ids(self) -> list[str]:

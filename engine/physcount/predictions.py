@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tallymill.engine.manifests.base import Faults, brief
-from tallymill.engine.physcount.data import Dataset
+from tallymill.engine.physcount.data import Dataset, Size
 from tallymill.engine.physcount.parse import (
     MAX_COUNT,
     MISSING,
@@ -24,12 +25,15 @@ from tallymill.engine.physcount.parse import (
     parse_prediction,
 )
 from tallymill.engine.physcount.request import MODES
-from tallymill.engine.words import listed
+from tallymill.engine.words import counted, listed
 from tallymill.errors import ManifestError, RunError
 
 ANSWERS, RECORD = "answers.jsonl", "run.json"
 # What became of a request, as its record says.
 _STATUSES = ("answered", "refused", "failed")
+_A_LINE = '{"question_id": "…", "response": "13"}'
+# Files that somebody may take for predictions; of anything else the lines tell whether they are JSON.
+_OTHER_FORMS = frozenset({".csv", ".tsv", ".parquet", ".xlsx"})
 _DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=no_constant)
 # What a server sent among its blocks of text is kept in a RUN, whatever it is; NaN is the text "NaN" then.
 _RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=str)
@@ -38,21 +42,24 @@ _RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one question got. ``response`` is as it came, a number that Python does not hold as its text (a
-    ``LongNumber`` inside a list or an object); ``error`` says why there is none.
+    ``LongNumber`` inside a list or an object); ``error`` says why there is none, which the server ``refused`` for good
+    or which failed for now.
     """
 
     parsed: Parsed
     response: Any = None
     error: str | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
     """An answer for every question of ``dataset``, which is cut to what was asked where only a part was.
 
-    ``mode`` is "independent", "joint" or "file". ``missing`` are questions without an answer, by id, the failed ones
-    among them; ``failed`` tells why. ``unknown`` ids are of no question, ``duplicates`` are answered more than once, in
-    the same words.
+    ``mode`` is "independent", "joint" or "file". ``missing`` are questions without an answer, by id. Among them are, of
+    a RUN, those that the server ``refused`` and those that ``failed``, which tell why, and those ``unasked`` yet.
+    ``unknown`` ids are of no question, ``duplicates`` are answered more than once, in the same words. ``whole`` is the
+    size of the set that ``dataset`` was cut from, ``sha256`` that of a file.
     """
 
     name: str
@@ -66,6 +73,10 @@ class Predictions:
     duplicates: list[str]
     notes: list[str] = field(default_factory=list)
     record: dict[str, Any] | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+    unasked: list[str] = field(default_factory=list)
+    whole: Size | None = None
+    sha256: str | None = None
 
 
 def read_predictions(
@@ -79,6 +90,10 @@ def read_predictions(
     place = Path(path)
     if place.is_dir():
         return _of_run(place, dataset, rule, max_count, name)
+    if place.name == ANSWERS and (place.parent / RECORD).is_file():
+        raise ManifestError(f"{place}: belongs to a RUN", hint=f"give the folder: {place.parent}")
+    if place.suffix.lower() in _OTHER_FORMS:
+        raise ManifestError(f"{place}: a JSONL file is wanted", hint=f"a line a question: {_A_LINE}")
     return _of_file(place, dataset, rule, max_count, name)
 
 
@@ -86,37 +101,76 @@ def predictions_of(
     name: str, dataset: Dataset, answers: Mapping[str, Answer], group_ids: Collection[str]
 ) -> Predictions:
     """Answers that are at hand, by question, over some groups: their other questions are missing."""
-    return _told(name, Path(), "file", cut(dataset, group_ids), answers, [])
+    return replace(_told(name, Path(), "file", cut(dataset, group_ids), answers, []), whole=dataset.size)
 
 
 def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:
     given: dict[str, Mapping[str, Any]] = {}
+    answers: dict[str, Answer] = {}
     first: dict[str, int] = {}
     duplicates: list[str] = []
-    faults = Faults(str(path))
-    for at, number, row in _lines(path, faults):
-        key = row.get("question_id")
-        key = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
-        if not isinstance(key, str):
-            faults.add(at, "must be a text", column="question_id", value=key)
-        elif "response" not in row and "prediction" not in row:
-            faults.add(at, "has neither response nor prediction", value=sorted(row))
-        elif key not in given:
+    data, faults = _bytes_of(path), Faults(str(path))
+    for at, number, row in _lines(path.name, data, faults):
+        key = _key(row, at, faults)
+        if key is None:
+            continue
+        if key not in given:
             given[key], first[key] = row, number
+            answers[key] = Answer(_parsed(row, at, faults, rule, max_count), _kept(row))
         elif _said(row) == _said(given[key]):
             duplicates.append(key)
         else:
             faults.add(at, f"another answer than in line {first[key]}", column="question_id", value=key)
     faults.raise_if_any("mend or remove these lines; nothing was scored")
-    answers = {key: Answer(_parsed(row, rule, max_count), _kept(row)) for key, row in given.items()}
-    return _told(name or path.stem, path, "file", dataset, answers, list(dict.fromkeys(duplicates)))
+    told = _told(name or path.stem, path, "file", dataset, answers, list(dict.fromkeys(duplicates)))
+    return replace(told, notes=[*_strange(told, len(answers))], sha256=hashlib.sha256(data).hexdigest())
 
 
-def _parsed(row: Mapping[str, Any], rule: Rule, max_count: int) -> Parsed:
-    """A response is what the model wrote, and weighs more than what somebody made of it."""
+def _strange(told: Predictions, ids: int) -> Iterator[str]:
+    """What to say of a file with many ids of other data; an error where it has nothing else."""
+    unknown = len(told.unknown)
+    if not ids:
+        raise ManifestError(f"{told.path}: no predictions in it", hint=f"a line a question: {_A_LINE}")
+    if unknown == ids:
+        some = listed([brief(key) for key in told.unknown], 3)
+        raise ManifestError(
+            f"{told.path}: none of its {counted(unknown, 'question id')} is in {told.dataset.root}: {some}",
+            hint="is this the right --data? Its ids are such as " + brief(told.dataset.questions[0].question_id),
+        )
+    if unknown > ids / 2:
+        yield (
+            f"Most ids of the file ({unknown:,} of {ids:,}) are of no question of {told.dataset.root}: "
+            "is this the right data?"
+        )
+
+
+def _key(row: Mapping[str, Any], at: str, faults: Faults) -> str | None:
+    """The id of the question that a line is about, as text; None where the line is at fault."""
+    key = row.get("question_id")
+    key = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+    if "question_id" not in row:
+        faults.add(at, f"no question_id (it has {listed(sorted(map(str, row)), 5) or 'nothing'})")
+    elif not isinstance(key, str):
+        faults.add(at, "must be a text", column="question_id", value=key)
+    elif "response" not in row and "prediction" not in row:
+        faults.add(at, "has neither response nor prediction", value=sorted(row))
+    else:
+        return key
+    return None
+
+
+def _parsed(row: Mapping[str, Any], at: str, faults: Faults, rule: Rule, max_count: int) -> Parsed:
+    """What a response or a prediction comes to. A line may have both where they agree, as our own files do."""
+    found = []
     if "response" in row:
-        return parse_answer(row["response"], finish_reason=row.get("finish_reason"), rule=rule, max_count=max_count)
-    return parse_prediction(row["prediction"], rule=rule, max_count=max_count)
+        finish = row.get("finish_reason")
+        found.append(parse_answer(row["response"], finish_reason=finish, rule=rule, max_count=max_count))
+    if "prediction" in row:
+        found.append(parse_prediction(row["prediction"], rule=rule, max_count=max_count))
+    if found[0].value != found[-1].value:
+        response, prediction = (one.status if one.value is None else one.value for one in found)
+        faults.add(at, f"its response is read as {response}, its prediction as {prediction}: keep one of the two")
+    return found[0]
 
 
 def _kept(row: Mapping[str, Any]) -> Any:
@@ -160,7 +214,13 @@ def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str |
     if selected is not None:
         notes.append(f"Only {len(asked.groups):,} of {len(dataset.groups):,} groups were asked about.")
     told = _told(name or record["model"], run, mode, asked, answers, [])
-    return replace(told, record=record, notes=notes)
+    return replace(
+        told,
+        record=record,
+        notes=notes,
+        unasked=[key for key in told.answers if key not in answers],
+        whole=dataset.size,
+    )
 
 
 def read_record(run: Path) -> dict[str, Any]:
@@ -229,7 +289,8 @@ def read_answers(run: Path) -> Iterator[dict[str, Any]]:
 def _answers_of(row: Mapping[str, Any], mode: str, rule: Rule, max_count: int) -> dict[str, Answer]:
     ids, response, error = row["question_ids"], row.get("response"), row.get("error")
     if row.get("status") != "answered":
-        return {key: Answer(MISSING, None, str(error or row.get("status"))) for key in ids}
+        refused = row.get("status") == "refused"
+        return {key: Answer(MISSING, None, str(error or row.get("status")), refused) for key in ids}
     finish = row.get("finish_reason")
     if mode == "joint":
         found = parse_joint(response, len(ids), finish_reason=finish, rule=rule, max_count=max_count)
@@ -258,24 +319,34 @@ def _told(
         dataset=dataset,
         answers=found,
         missing=[key for key, answer in found.items() if answer.parsed.status == "missing"],
-        failed={key: answer.error for key, answer in found.items() if answer.error is not None},
+        failed=_why(found, refused=False),
         unknown=[key for key in answers if key not in ids],
         duplicates=duplicates,
+        refused=_why(found, refused=True),
+        whole=dataset.size,
     )
 
 
-def _lines(path: Path, faults: Faults) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its place in words and its line.
+def _why(answers: Mapping[str, Answer], *, refused: bool) -> dict[str, str]:
+    """The errors of what was refused, or of what failed."""
+    errors = ((key, one.error) for key, one in answers.items() if one.refused is refused)
+    return {key: error for key, error in errors if error is not None}
 
-    Lines end at line feeds alone, for answers may hold any other separator.
-    """
+
+def _bytes_of(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as exc:
         raise ManifestError(
             f"{path}: {exc.strerror or exc}", hint="--predictions names a RUN folder or a JSONL file"
         ) from None
-    name = path.name
+
+
+def _lines(name: str, data: bytes, faults: Faults) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its place in words and its line.
+
+    Lines end at line feeds alone, for answers may hold any other separator.
+    """
     for number, line in enumerate(data.split(b"\n"), 1):
         at = f"{name}, line {number}"
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 
-from tallymill.engine.physcount.data import FAMILIES
+from tallymill.engine.physcount.data import FAMILIES, Size
 
 # What the full set holds (paper, Dataset Statistics).
 TOTALS = {
@@ -41,6 +41,11 @@ class PublishedRow:
     score: float
     group_acc: float
     phys_gnd: float
+
+
+def is_full(size: Size) -> bool:
+    """Whether a dataset is as large as the full set, so that its scores compare with the published ones."""
+    return all(TOTALS[name] == number for name, number in asdict(size).items())
 
 
 def published_rows() -> list[PublishedRow]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.physcount.data import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,9 @@ class Statuses:
 class Scores:
     """Everything that one set of predictions came to. ``settings``: parse rule, largest count, resamples.
 
-    ``path`` and ``mode`` say what the predictions are (see ``Predictions``), ``notes`` what a reader must know before
-    the numbers. ``parts`` tell groups apart by the image-formation modes among their appearances.
+    ``path`` and ``mode`` say what the predictions are, ``missing`` and what follows it which questions have no answer
+    and why (see ``Predictions``); ``notes`` are what a reader must know before the numbers. ``parts`` tell groups apart
+    by the image-formation modes among their appearances.
     """
 
     name: str
@@ -120,17 +122,32 @@ class Scores:
     unknown: list[str]
     duplicates: list[str]
     failed: dict[str, str]
+    refused: dict[str, str]
+    unasked: list[str]
+    whole: Size
     record: dict[str, Any] | None = None
+
+    @property
+    def part(self) -> bool:
+        """Whether only a part of the set was asked about."""
+        return self.headline.groups < self.whole.groups
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One metric of two sets of predictions over the groups that both were asked: ``a`` - ``b``, paired by image."""
+    """One metric of two sets of predictions over the groups that both were asked: ``a`` - ``b``, paired by image.
+
+    ``a_groups`` and ``b_groups`` have a value of it. It is of ``like`` with like where these are the same groups, and
+    in them the same answers count.
+    """
 
     metric: str
     a: float | None
     b: float | None
     difference: Estimate
+    a_groups: int
+    b_groups: int
+    like: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.results import Estimate
-from tallymill.engine.physcount.data import FAMILIES, MODES
+from tallymill.engine.physcount.data import FAMILIES, MODES, Dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, STATUSES, Rule
 from tallymill.engine.physcount.predictions import Predictions, cut
 from tallymill.engine.physcount.results import (
@@ -80,6 +81,9 @@ def score(
         unknown=predictions.unknown,
         duplicates=predictions.duplicates,
         failed=predictions.failed,
+        refused=predictions.refused,
+        unasked=predictions.unasked,
+        whole=predictions.whole or predictions.dataset.size,
         record=predictions.record,
     )
 
@@ -93,26 +97,15 @@ def compare(
     max_count: int = MAX_COUNT,
 ) -> Comparison:
     """``a`` minus ``b`` in every metric, over the groups that both were asked, with intervals from the same resamples
-    of images. The groups that count for Phys-Gnd are each one's own; ``rule`` and ``max_count`` are as in ``score``.
+    of images. The groups that count for Phys-Gnd, and the answers that count for MAE, are each one's own; ``rule`` and
+    ``max_count`` are as in ``score``.
     """
     settings = _settings(rule, max_count, resamples)
     both = [key for key in a.dataset.groups if key in b.dataset.groups]
     if not both:
         raise UsageError(f"{a.name} and {b.name} were asked about no group in common")
     dataset = cut(a.dataset, both)
-    sums = []
-    for given in (a, b):
-        of = Predictions(given.name, given.path, given.mode, dataset, given.answers, [], {}, [], [])
-        sums.append(image_sums(grouped_of(dataset, judged_of(of))))
-    points = [metrics_of(one.sum(axis=0)) * _UNITS for one in sums]
-    drawn = [metrics_of(resampled_sums(one, resamples)) * _UNITS for one in sums] if resamples else []
-    found = Estimates(
-        {"difference": (points[0] - points[1])[None]}, {"difference": drawn[0] - drawn[1]} if drawn else {}
-    )
-    rows = [
-        Difference(name, _number(points[0][place]), _number(points[1][place]), found("difference", place))
-        for place, name in enumerate(METRICS)
-    ]
+    rows = _differences(dataset, [judged_of(replace(given, dataset=dataset)) for given in (a, b)], resamples)
     left_out = [
         f"{counted(len(given.dataset.groups) - len(both), 'group')} of {given.name} left out: not asked of both."
         for given in (a, b)
@@ -120,6 +113,34 @@ def compare(
     ]
     notes = [*_notes_of_both(a, b, rule)]
     return Comparison(a.name, b.name, len(both), len(dataset.image_ids), settings, rows, notes, left_out)
+
+
+def _differences(dataset: Dataset, judged: Sequence[Judged], resamples: int) -> list[Difference]:
+    """The first minus the second in every metric."""
+    grouped = [grouped_of(dataset, one) for one in judged]
+    sums = [image_sums(one) for one in grouped]
+    points = [metrics_of(one.sum(axis=0)) * _UNITS for one in sums]
+    groups = [one.sum(axis=0)[len(METRICS) :].astype(int).tolist() for one in sums]
+    drawn = [metrics_of(resampled_sums(one, resamples)) * _UNITS for one in sums] if resamples else []
+    found = Estimates(
+        {"difference": (points[0] - points[1])[None]}, {"difference": drawn[0] - drawn[1]} if drawn else {}
+    )
+    first, second = judged
+    grounded = [np.isnan(one.phys_gnd) for one in grouped]
+    differ = {f"mae.{FAMILIES[place]}" for place in first.family[first.valid != second.valid]}
+    differ |= {PHYS_GND} if (grounded[0] != grounded[1]).any() else set()
+    return [
+        Difference(
+            metric=name,
+            a=_number(points[0][place]),
+            b=_number(points[1][place]),
+            difference=found("difference", place),
+            a_groups=groups[0][place],
+            b_groups=groups[1][place],
+            like=name not in differ,
+        )
+        for place, name in enumerate(METRICS)
+    ]
 
 
 def _settings(rule: Rule, max_count: int, resamples: int) -> dict[str, Any]:
@@ -228,13 +249,19 @@ def _notes(predictions: Predictions, rule: Rule) -> Iterator[str]:
     yield from predictions.notes
     if rule != "strict":
         yield "Answers are the last integer of each response: these numbers do not compare with strict ones."
-    for ids, what in (
-        (predictions.missing, "has no answer, and counts as wrong|have no answer, and count as wrong"),
-        (predictions.unknown, "of no question, left aside|of no question, left aside"),
-        (predictions.duplicates, "answered twice in the same words|answered twice in the same words"),
+    if predictions.unasked:
+        left, total = len(predictions.unasked), counted(len(predictions.answers), "question")
+        yield f"Unfinished: {left:,} of {total} not asked yet, and counted as wrong; the same ask command goes on."
+    told = {*predictions.unasked, *predictions.refused, *predictions.failed}
+    silent = [key for key in predictions.missing if key not in told]
+    for ids, one, several in (
+        (list(predictions.refused), "was refused, and counts as wrong", "were refused, and count as wrong"),
+        (list(predictions.failed), "failed, and counts as wrong", "failed, and count as wrong"),
+        (silent, "has no answer, and counts as wrong", "have no answer, and count as wrong"),
+        (predictions.unknown, "of no question, left aside", "of no question, left aside"),
+        (predictions.duplicates, "answered twice in the same words", "answered twice in the same words"),
     ):
         if ids:
-            one, several = what.split("|")
             yield f"{counted(len(ids), 'question id')} {one if len(ids) == 1 else several}: {listed(ids, 5)}."
 
 

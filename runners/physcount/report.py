@@ -15,7 +15,7 @@ from tallymill.engine.physcount import score as engine
 from tallymill.engine.physcount.data import ANNOTATIONS, QUESTIONS, Dataset, Group, read_dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, Rule
 from tallymill.engine.physcount.predictions import Predictions
-from tallymill.engine.physcount.published import TOTALS, published_rows
+from tallymill.engine.physcount.published import is_full, published_rows
 from tallymill.engine.physcount.results import Scores
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.physcount.gallery import Card, Gallery, chosen
@@ -37,7 +37,9 @@ _ORIENTATION = 0x112
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written. ``groups`` are shown in its gallery; ``images_gone`` of them could not be read."""
+    """A report that was written. ``failed`` counts refused questions, too; ``groups`` are shown in the gallery, and
+    ``images_gone`` of them could not be read.
+    """
 
     out: str
     bytes: int
@@ -124,7 +126,7 @@ def _told(target: Path, size: int, page: Page) -> Report:
         bytes=size,
         models=[one.name for one in found],
         questions=sum(one.statuses.questions for one in found),
-        failed=sum(len(one.failed) for one in found),
+        failed=sum(len(one.failed) + len(one.refused) for one in found),
         groups=len(gallery.cards),
         images_gone=gallery.gone,
         notes=[*page.notes, *(f"{one.name}: {note}" for one in found for note in one.notes)],
@@ -146,9 +148,7 @@ def _models(sets: Sequence[Predictions]) -> list[str]:
 
 
 def _data(dataset: Dataset) -> Data:
-    numbers = {"images": len(dataset.image_ids), "groups": len(dataset.groups), "questions": len(dataset.questions)}
-    full = all(TOTALS[name] == number for name, number in numbers.items())
-    return Data(str(dataset.root), **numbers, full=full)
+    return Data(str(dataset.root), **asdict(dataset.size), full=is_full(dataset.size))
 
 
 def _gallery(dataset: Dataset, sets: Sequence[Predictions], found: Sequence[Scores], number: int, seed: int) -> Gallery:

@@ -15,7 +15,18 @@ from tallymill.engine.report.physcount.gallery import Gallery
 from tallymill.engine.report.physcount.gallery_view import MOST_COLUMNS, filters, mode_words, shown_cards
 from tallymill.engine.report.physcount.plots import MOST_MODELS
 from tallymill.engine.report.physcount.sweeps import Sweep
-from tallymill.engine.report.physcount.tables import FAMILY_LETTERS, FAMILY_WORDS, METRIC_WORDS
+from tallymill.engine.report.physcount.tables import (
+    FAMILY_LETTERS,
+    FAMILY_WORDS,
+    METRIC_WORDS,
+    NO_SPREAD,
+    PART_MARK,
+    apart,
+    in_part,
+    null_note,
+    part_note,
+    unlike,
+)
 from tallymill.engine.report.shell import filled
 from tallymill.engine.report.svg import Plot
 
@@ -72,7 +83,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """A row of the leaderboard. ``values`` are in the paper's columns, MAE in counts and the rest in per cent."""
+    """A row of the leaderboard, in the paper's columns: MAE in counts and the rest in per cent.
+
+    A set of which not every question of the data was asked bears a ``mark``; Phys-Gnd is over ``grounded`` groups.
+    """
 
     name: str
     mode: str
@@ -80,6 +94,8 @@ class BoardRow:
     maes: list[float | None]
     naes: list[float | None]
     headline: list[Estimate]
+    mark: bool = False
+    grounded: int | None = None
 
 
 def render(page: Page) -> str:
@@ -108,7 +124,13 @@ def render(page: Page) -> str:
         metric_words=METRIC_WORDS,
         counts=_counts(page.found),
         reasons=_reasons(page.found),
-        bootstrapped=any(one.headline.score.low is not None for one in page.found),
+        bootstrapped=any(one.settings["resamples"] for one in page.found),
+        no_spread=NO_SPREAD,
+        part_mark=PART_MARK,
+        part_note=part_note(page.found),
+        apart=apart(page.found),
+        unlike=unlike,
+        null_note=null_note,
         figures={name: page.figures.get(name) for name in FIGURES},
         most_models=MOST_MODELS,
         gallery=page.gallery,
@@ -128,7 +150,7 @@ def board(found: Sequence[Scores], published: Sequence[PublishedRow]) -> list[Bo
 def _own(one: Scores) -> BoardRow:
     headline = [one.headline.score, one.headline.group_acc, one.headline.phys_gnd]
     maes, naes = [row.mae.value for row in one.families], [row.nae.value for row in one.families]
-    return BoardRow(one.name, one.mode, False, maes, naes, headline)
+    return BoardRow(one.name, one.mode, False, maes, naes, headline, in_part(one), one.headline.grounded)
 
 
 def _published(row: PublishedRow) -> BoardRow:
@@ -169,13 +191,16 @@ def _counts(found: Sequence[Scores]) -> list[tuple[str, list[tuple[str, CountRow
     return [(family, [(name, row) for _, name, row in own]) for family, own in groupby(rows, key=lambda row: row[0])]
 
 
-def _reasons(found: Sequence[Scores]) -> list[tuple[str, int, list[tuple[str, int, str]], int]]:
-    """Of each set with failed requests: how many, its commonest reasons (reason, questions, first id), reasons left."""
+def _reasons(found: Sequence[Scores]) -> list[tuple[str, str, int, list[tuple[str, int, str]], int]]:
+    """Of each set with refused or failed questions: which of the two, how many, its commonest reasons (reason,
+    questions, first id), and how many reasons are left.
+    """
     told = []
     for one in found:
-        numbers = Counter(one.failed.values())
-        first = {reason: key for key, reason in reversed(one.failed.items())}
-        common = [(reason, number, first[reason]) for reason, number in numbers.most_common(MOST_REASONS)]
-        if common:
-            told.append((one.name, len(one.failed), common, len(numbers) - len(common)))
+        for what, errors in (("refused", one.refused), ("failed", one.failed)):
+            numbers = Counter(errors.values())
+            first = {reason: key for key, reason in reversed(errors.items())}
+            common = [(reason, number, first[reason]) for reason, number in numbers.most_common(MOST_REASONS)]
+            if common:
+                told.append((one.name, what, len(errors), common, len(numbers) - len(common)))
     return told

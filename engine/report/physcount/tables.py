@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from tallymill.engine.numbench.analysis.results import Estimate
 from tallymill.engine.physcount.check import DatasetCheck
 from tallymill.engine.physcount.data import FAMILIES
-from tallymill.engine.physcount.published import PublishedRow
-from tallymill.engine.physcount.results import Comparison, Difference, Scores
-from tallymill.engine.report.tables import NOTHING, Table, estimate, number
-from tallymill.engine.words import counted
+from tallymill.engine.physcount.published import PublishedRow, is_full
+from tallymill.engine.physcount.results import Comparison, Difference, Part, Scores
+from tallymill.engine.report.tables import NOTHING, Table, number
+from tallymill.engine.words import counted, listed
 
-PUBLISHED_MARK = "†"
+PUBLISHED_MARK, PART_MARK = "†", "‡"
 PUBLISHED_NOTE = f"{PUBLISHED_MARK} Published by the authors of PhysCount; not measured here."
+# What stands in the place of an interval where all resamples agree.
+NO_SPREAD = "no spread"
 FAMILY_LETTERS = dict(zip(FAMILIES, "AEIC", strict=True))
 FAMILY_WORDS = dict(zip(FAMILIES, ("Appearance", "Entity", "Image formation", "Correspondence"), strict=True))
 METRIC_WORDS = {
@@ -27,21 +29,48 @@ METRIC_WORDS = {
 
 
 def leaderboard(found: Sequence[Scores], published: Sequence[PublishedRow] = ()) -> Table:
-    """A row a set of predictions in the paper's columns, best first; published rows bear a mark."""
+    """A row a set of predictions in the paper's columns, best first; published rows bear a mark, and so do sets of
+    which not every question of the data was asked.
+    """
     rows = [(one.headline.score.value, _own_row(one)) for one in found]
     rows += [(row.score, _published_row(row)) for row in published]
     rows.sort(key=lambda row: -1.0 if row[0] is None else -row[0])
     letters = [f"{letter}-{kind}" for letter in FAMILY_LETTERS.values() for kind in ("MAE", "NAE")]
     columns = ["model", "mode", *letters, "Score", "Group-Acc", "Phys-Gnd"]
-    note = PUBLISHED_NOTE if published else None
-    return Table("PhysCount", columns, [row for _, row in rows], text=2, note=note)
+    notes = [*((PUBLISHED_NOTE, apart(found)) if published else ()), part_note(found)]
+    return Table("PhysCount", columns, [row for _, row in rows], text=2, note="\n".join(filter(None, notes)) or None)
+
+
+def apart(found: Sequence[Scores]) -> str | None:
+    """Why the published rows do not compare with what was found; None where they do."""
+    other = next((one.whole for one in found if not is_full(one.whole)), None)
+    if other is not None:
+        return f"This is another set, of {counted(other.groups, 'group')}: they do not compare."
+    return "They are over the whole set, and do not compare with a part of it." if part_note(found) else None
+
+
+def in_part(one: Scores) -> bool:
+    """Whether some questions of the data were not asked: such a Score has no rank among others."""
+    return one.part or bool(one.unasked)
+
+
+def part_note(found: Sequence[Scores]) -> str | None:
+    """What the mark of sets means of which not every question of the data was asked; None where there is none."""
+    said = [
+        f"{one.name} {one.headline.groups:,} of {counted(one.whole.groups, 'group')}"
+        if one.part
+        else f"{one.name} without {len(one.unasked):,} of {counted(one.headline.questions, 'question')}"
+        for one in found
+        if in_part(one)
+    ]
+    return f"{PART_MARK} Not everything was asked, and it has no rank: {listed(said, 5)}." if said else None
 
 
 def _own_row(one: Scores) -> list[str]:
     values = [text for row in one.families for text in (number(row.mae.value), percent(row.nae.value))]
     headline = one.headline
     return [
-        one.name,
+        f"{one.name} {PART_MARK}" if in_part(one) else one.name,
         one.mode,
         *values,
         *(percent(value.value) for value in (headline.score, headline.group_acc, headline.phys_gnd)),
@@ -57,38 +86,49 @@ def _published_row(row: PublishedRow) -> list[str]:
 
 def headline_table(found: Sequence[Scores]) -> Table:
     """The three aggregate metrics with their intervals, and what they are over."""
+    drawn = any(one.settings["resamples"] for one in found)
     rows = [
         [
             one.name,
             *(f"{n:,}" for n in (one.headline.groups, one.headline.questions, one.statuses.valid)),
-            *(rate(value) for value in (one.headline.score, one.headline.group_acc, one.headline.phys_gnd)),
+            *(rate(value, drawn=drawn) for value in _three(one)),
             f"{one.headline.grounded:,}",
         ]
         for one in found
     ]
     columns = ["model", "groups", "questions", "valid", "Score", "Group-Acc", "Phys-Gnd", "groups of Phys-Gnd"]
-    headlines = [one.headline for one in found]
-    drawn = any(value.low is not None for one in headlines for value in (one.score, one.group_acc, one.phys_gnd))
-    return Table("Score, with 95 % intervals over images" if drawn else "Score", columns, rows)
+    title = "Score, with 95 % intervals over images" if drawn else "Score"
+    return Table(title, columns, rows, note=spread_note(rows))
+
+
+def _three(one: Scores | Part) -> tuple[Estimate, Estimate, Estimate]:
+    return one.headline.score, one.headline.group_acc, one.headline.phys_gnd
+
+
+def spread_note(rows: Sequence[Sequence[str]]) -> str | None:
+    """What it means that an estimate has no interval; None where each has one."""
+    if not any(f"({NO_SPREAD})" in text for row in rows for text in row):
+        return None
+    return f"{NO_SPREAD[0].upper()}{NO_SPREAD[1:]}: all resamples of images agree, so that there is no interval."
 
 
 def families_table(found: Sequence[Scores]) -> Table:
     """Each question family with intervals."""
+    drawn = any(one.settings["resamples"] for one in found)
     rows = [
         [
             one.name,
             FAMILY_WORDS[row.family],
             *(f"{n:,}" for n in (row.groups, row.questions, row.valid, row.exact)),
-            estimate(row.mae),
-            rate(row.nae),
-            rate(row.accuracy),
+            rate(row.mae, digits=3, drawn=drawn),
+            *(rate(value, drawn=drawn) for value in (row.nae, row.accuracy)),
         ]
         for one in found
         for row in one.families
         if row.questions
     ]
     columns = ["model", "family", "groups", "questions", "valid", "exact", "MAE", "NAE", "accuracy"]
-    return Table("By question family", columns, rows, text=2)
+    return Table("By question family", columns, rows, text=2, note=spread_note(rows))
 
 
 def parts_table(found: Sequence[Scores]) -> Table:
@@ -99,14 +139,14 @@ def parts_table(found: Sequence[Scores]) -> Table:
             part.name,
             f"{part.headline.groups:,}",
             *(percent(row.nae.value) for row in part.families),
-            *(rate(v) for v in (part.headline.score, part.headline.group_acc, part.headline.phys_gnd)),
+            *(rate(value, drawn=bool(one.settings["resamples"])) for value in _three(part)),
         ]
         for one in found
         for part in one.parts
     ]
     letters = [f"{letter}-NAE" for letter in FAMILY_LETTERS.values()]
     columns = ["model", "appearances are", "groups", *letters, "Score", "Group-Acc", "Phys-Gnd"]
-    return Table("By image formation", columns, rows, text=2)
+    return Table("By image formation", columns, rows, text=2, note=spread_note(rows))
 
 
 def counts_table(found: Sequence[Scores]) -> Table:
@@ -141,33 +181,62 @@ def statuses_table(found: Sequence[Scores]) -> Table:
                     one.statuses.malformed,
                     one.statuses.negative,
                     one.statuses.extreme,
+                    len(one.refused),
                     len(one.failed),
+                    len(one.unasked),
                 )
             ),
         ]
         for one in found
     ]
-    columns = ["model", "questions", "valid", "missing", "malformed", "negative", "extreme", "failed requests"]
-    note = "What is not valid counts as NAE 1 and not exact, and is in no MAE. Failed requests are among the missing."
+    columns = ["model", "questions", "valid", "missing", "malformed", "negative", "extreme"]
+    columns += ["refused", "failed", "not asked"]
+    note = "What is not valid counts as NAE 1 and not exact, and is in no MAE. The last three are among the missing."
     return Table("Answers", columns, rows, note=note)
 
 
 def comparison_table(found: Comparison) -> Table:
     """Differences of two sets, metric by metric."""
-    rows = [[METRIC_WORDS[row.metric], *_compared(row)] for row in found.rows]
+    drawn = bool(found.settings["resamples"])
+    rows = [[METRIC_WORDS[row.metric], *_compared(row, drawn=drawn)] for row in found.rows]
+    nulls = any(row.difference.null_resamples for row in found.rows)
+    if nulls:
+        for row, cells in zip(found.rows, rows, strict=True):
+            cells.append(f"{row.difference.null_resamples:,}")
     intervals = "; an interval that holds 0 does not tell them apart" if found.settings["resamples"] else ""
     note = (
         f"Over {counted(found.groups, 'group')} of {counted(found.images, 'image')}{intervals}. "
         "Of Score, Group-Acc and Phys-Gnd more is better, of NAE and MAE less. "
         f"Answers were read by the rule {found.settings['parse']}."
     )
-    return Table(f"{found.a} minus {found.b}", ["metric", found.a, found.b, "difference"], rows, note=note)
+    notes = [note, unlike(found), null_note(found), spread_note(rows)]
+    columns = ["metric", found.a, found.b, "difference", "groups", *(["without value"] if nulls else [])]
+    return Table(f"{found.a} minus {found.b}", columns, rows, note="\n".join(text for text in notes if text))
 
 
-def _compared(row: Difference) -> list[str]:
-    if row.metric.startswith("mae."):
-        return [number(row.a), number(row.b), estimate(row.difference, signed=True)]
-    return [percent(row.a), percent(row.b), rate(row.difference, signed=True)]
+def unlike(found: Comparison) -> str | None:
+    """Which metrics rest on other groups or answers on the two sides; None where none does."""
+    names = [METRIC_WORDS[row.metric] for row in found.rows if not row.like]
+    if not names:
+        return None
+    return (
+        f"Not of like with like: {listed(names, len(names))}. Phys-Gnd is over the groups whose appearances that side "
+        "counted exactly, MAE over the valid answers of that side, and these differ between the two."
+    )
+
+
+def null_note(found: Comparison) -> str | None:
+    """What it means that resamples have no value; None where all have one."""
+    if not any(row.difference.null_resamples for row in found.rows):
+        return None
+    return f"Without value: of {found.settings['resamples']:,} resamples, those left out of the interval."
+
+
+def _compared(row: Difference, *, drawn: bool) -> list[str]:
+    digits = 3 if row.metric.startswith("mae.") else 2
+    groups = f"{row.a_groups:,}" if row.a_groups == row.b_groups else f"{row.a_groups:,}; {row.b_groups:,}"
+    difference = rate(row.difference, digits=digits, signed=True, drawn=drawn)
+    return [*(percent(value, digits=digits) for value in (row.a, row.b)), difference, groups]
 
 
 def totals_table(found: DatasetCheck) -> Table:
@@ -185,14 +254,15 @@ def totals_table(found: DatasetCheck) -> Table:
     return Table("What the dataset holds", ["", "found", "published", ""], rows, note=note)
 
 
-def percent(value: float | None, *, signed: bool = False) -> str:
+def percent(value: float | None, *, digits: int = 2, signed: bool = False) -> str:
     """Two digits after the point, as the paper prints what lies between 0 and 100."""
-    return NOTHING if value is None else f"{value:{'+' if signed else ''}.2f}"
+    return NOTHING if value is None else f"{value:{'+' if signed else ''}.{digits}f}"
 
 
-def rate(value: Estimate, *, signed: bool = False) -> str:
-    """The same with its interval, where it has one."""
-    text = percent(value.value, signed=signed)
+def rate(value: Estimate, *, digits: int = 2, signed: bool = False, drawn: bool = False) -> str:
+    """The same with its interval, or with the word that there is no spread where resamples were ``drawn``."""
+    text = percent(value.value, digits=digits, signed=signed)
     if value.low is None:
-        return text
-    return f"{text} [{percent(value.low, signed=signed)}, {percent(value.high, signed=signed)}]"
+        return f"{text} ({NO_SPREAD})" if drawn and value.value is not None else text
+    low, high = (percent(end, digits=digits, signed=signed) for end in (value.low, value.high))
+    return f"{text} [{low}, {high}]"

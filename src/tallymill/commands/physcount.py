@@ -141,7 +141,7 @@ def score(
         console.tell_notes(f"{one.name}: {note}" for one in found for note in one.notes)
         if out is not None:
             console.tell(f"written to {out}: scores.json, groups.csv, answers.jsonl")
-    return SOME_FAILED if any(one.failed for one in found) else DONE
+    return SOME_FAILED if any(one.failed or one.refused for one in found) else DONE
 
 
 @physcount.command

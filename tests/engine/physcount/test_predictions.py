@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -34,7 +35,7 @@ def test_responses_and_predictions(read):
         {"question_id": "e1", "prediction": 3},
         {"question_id": "e2", "prediction": 4.0},
         {"question_id": "f1", "prediction": None},
-        {"question_id": "c1", "response": "one, I think: 1", "prediction": 1},
+        {"question_id": "c1", "response": "one, I think: 1"},
         {"question_id": "c2", "response": "7", "finish_reason": "length"},
         b'{"question_id": "a2", "prediction": ' + b"1" * 5_000 + b"}",
         {"question_id": "e3", "response": [{"type": "text", "text": "4"}]},
@@ -71,6 +72,40 @@ def test_unknown_and_repeated_ids_are_named(read):
     assert (found.unknown, found.duplicates) == (["zz"], ["a1"])
 
 
+def test_a_response_and_the_prediction_that_was_read_from_it_go_together(read):
+    found = read(
+        {"question_id": "a1", "response": " 5", "prediction": 5},
+        {"question_id": "e1", "response": "no idea", "prediction": None},
+    )
+    assert found.answers["a1"].parsed == Parsed("valid", 5)
+    assert found.answers["e1"].parsed == Parsed("malformed")
+
+
+def test_a_file_of_other_data_is_no_score_of_nothing(read, dataset):
+    with pytest.raises(ManifestError, match=r"none of its 2 question ids is in .*set: 'x', 'y'\n.*right --data.*'a1'"):
+        read({"question_id": "x", "response": "5"}, {"question_id": "y", "response": "5"})
+    with pytest.raises(ManifestError, match="no predictions in it"):
+        read()
+    rows = [{"question_id": key, "response": "5"} for key in ("a1", "x", "y")]
+    (note,) = read(*rows).notes
+    assert note == f"Most ids of the file (2 of 3) are of no question of {dataset.root}: is this the right data?"
+    assert read(*rows[:2]).notes == []
+
+
+def test_what_is_no_jsonl_file_is_told_at_once(tmp_path, dataset, physcount_example):
+    (tmp_path / "p.csv").write_text("question_id,response\na1,5\n")
+    with pytest.raises(ManifestError, match=r"p\.csv: a JSONL file is wanted"):
+        read_predictions(tmp_path / "p.csv", dataset)
+    run = physcount_example.write_run(tmp_path / "RUN", dataset, {"a1": "5"})
+    with pytest.raises(ManifestError, match=r"belongs to a RUN\n.*give the folder: .*RUN$"):
+        read_predictions(run / "answers.jsonl", dataset)
+
+
+def test_the_sha256_of_a_file_is_kept(tmp_path, dataset, physcount_example):
+    path = physcount_example.worked_predictions(tmp_path / "p.jsonl")
+    assert read_predictions(path, dataset).sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_two_answers_to_one_question_are_refused(read):
     with pytest.raises(ManifestError, match="line 2, column question_id: another answer than in line 1: 'a1'"):
         read({"question_id": "a1", "response": "5"}, {"question_id": "a1", "response": "6"})
@@ -83,7 +118,7 @@ def test_two_answers_to_one_question_are_refused(read):
         (b'"prediction": 1', b'"prediction": true'),
         (b'"prediction": 3', b'"prediction": "3"'),
         (b'"prediction": ' + b"1" * 30, b'"prediction": "' + b"1" * 30 + b'"'),
-        (b'"prediction": 3', b'"prediction": 3, "response": null'),
+        (b'"prediction": null', b'"prediction": null, "response": null'),
         (b'"response": "3"', b'"response": "3", "finish_reason": "length"'),
     ],
 )
@@ -99,7 +134,13 @@ def test_answers_that_only_look_alike_are_two(one, other, read):
     [
         (b'{"question_id":"b","te', "line 1: not JSON"),
         (b"[1]", "line 1: not an object"),
-        (b'{"response": "1"}', "line 1, column question_id: must be a text"),
+        (b'{"question_id": null, "response": "1"}', "line 1, column question_id: must be a text"),
+        (b'{"id": "a1", "response": "1"}', "line 1: no question_id (it has id, response)"),
+        (
+            b'{"question_id": "a1", "response": "so, 5", "prediction": 5}',
+            "line 1: its response is read as malformed, its prediction as 5: keep one of the two",
+        ),
+        (b'{"question_id": "a1", "response": "4", "prediction": 5}', "its response is read as 4, its prediction as 5"),
         (b'{"question_id": "a1"}', "line 1: has neither response nor prediction"),
         (b'{"question_id": "\xff"}', "not UTF-8"),
         (b"[" * 100_000, "line 1: not JSON"),
@@ -168,7 +209,7 @@ def test_a_run_question_by_question(run, dataset):
     )
     assert (found.name, found.mode) == ("some/model", "independent")
     assert [found.answers[key].parsed.value for key in ("a1", "e1", "e2")] == [5, 3, 4]
-    assert found.failed == {"f1": "timed out", "c1": "HTTP 400: no"}
+    assert (found.failed, found.refused) == ({"f1": "timed out"}, {"c1": "HTTP 400: no"})
     assert "a2" in found.missing
     assert found.record["model"] == "some/model"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from fractions import Fraction
 
@@ -166,7 +167,7 @@ def test_an_all_wrong_set_and_an_all_right_one(dataset, tmp_path, physcount_exam
     assert {name: value.value for name, value in of(found).items()} == {
         name: 0.0 if "ae." in name else 100.0 for name in METRICS
     }
-    none = score(read_predictions(physcount_example.write_predictions(tmp_path / "p.jsonl", {}), dataset))
+    none = score(read_predictions(physcount_example.write_predictions(tmp_path / "p.jsonl", {"a1": None}), dataset))
     values = {name: value.value for name, value in of(none).items()}
     assert values["score"] == values["group_acc"] == 0.0
     assert values["phys_gnd"] is None
@@ -214,6 +215,37 @@ def test_the_difference_of_two_is_paired_by_image(random_set, tmp_path, physcoun
     assert found["score"].difference.high - found["score"].difference.low < 1.5 * (alone.high - alone.low)
     same = {row.metric: row.difference for row in compare(a, a, resamples=50).rows}
     assert {value.value for value in same.values()} == {0.0}
+
+
+def test_differences_of_metrics_that_rest_on_other_groups_are_told(worked, dataset, tmp_path, physcount_example):
+    said = {key: row[4] for key, row in physcount_example.WORKED.items()} | {"a1": "6", "e4": "2"}
+    other = read_predictions(physcount_example.write_predictions(tmp_path / "o.jsonl", said), dataset)
+    found = compare(worked, other, resamples=50)
+    rows = {row.metric: row for row in found.rows}
+    assert {name for name, row in rows.items() if not row.like} == {"phys_gnd", "mae.entity"}
+    groups = {name: (row.a_groups, row.b_groups) for name, row in rows.items()}
+    assert groups["score"] == (4, 4)
+    assert groups["phys_gnd"] == (1, 0)
+    assert groups["mae.entity"] == (2, 3)
+    assert rows["phys_gnd"].difference.null_resamples == 50
+    assert all(row.like for row in compare(worked, worked, resamples=0).rows)
+
+
+def test_what_was_not_asked_yet_is_told_apart_from_what_failed(dataset, tmp_path, physcount_example):
+    errors = {"e1": "HTTP 500: no"}
+    run = physcount_example.write_run(tmp_path / "RUN", dataset, {"a1": "5", "c1": None}, errors=errors)
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "selection": {"group_ids": ["g1", "g2"]}}))
+    found = score(read_predictions(run, dataset), resamples=0)
+    assert (found.unasked, found.failed, found.refused) == (["e2", "f1", "c2", "a2", "e3"], errors, {})
+    assert found.notes == [
+        "Only 2 of 4 groups were asked about.",
+        "Unfinished: 5 of 8 questions not asked yet, and counted as wrong; the same ask command goes on.",
+        "1 question id failed, and counts as wrong: e1.",
+        "1 question id has no answer, and counts as wrong: c1.",
+    ]
+    assert found.part
+    assert (found.whole.groups, found.whole.questions) == (4, 11)
 
 
 def test_resamples_must_make_sense(worked):

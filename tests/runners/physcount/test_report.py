@@ -86,6 +86,35 @@ def test_the_same_input_gives_the_same_bytes_and_the_command_says_what_it_wrote(
     assert "No groups were asked for." in out.read_text("utf-8")
 
 
+def test_what_was_not_asked_is_told_apart_from_what_failed(dataset, physcount_example, tmp_path):
+    answers = physcount_example.true_answers(dataset)
+    ids = [question.question_id for question in dataset.questions]
+    run = physcount_example.write_run(
+        tmp_path / "run", dataset, {key: answers[key] for key in ids[:3]}, errors={ids[3]: "503: busy"}
+    )
+    _, html = report_of(dataset, run, tmp_path)
+    left = len(ids) - 4
+    assert f'<p class="lost">unfinished: {left} not asked yet</p>' in html
+    assert '<p class="lost">1 failed</p>' in html
+    assert f"Unfinished: {left} of {len(ids)} questions not asked yet" in html
+    assert html.count("‡ Not everything was asked") == 1
+    record = json.loads((run / "run.json").read_text())
+    first = next(iter(dataset.groups))
+    (run / "run.json").write_text(json.dumps({**record, "selection": {"group_ids": [first]}}))
+    _, html = report_of(dataset, run, tmp_path)
+    assert f"a part: 1 of {len(dataset.groups)} groups" in html
+
+
+def test_phys_gnd_shows_its_groups_and_estimates_without_spread_say_so(dataset, runs, tmp_path):
+    _, html = report_of(dataset, runs, tmp_path)
+    board = html[html.index("Results in the paper") : html.index("The three metrics with intervals")]
+    assert re.search(r'<td>100\.00 <span class="interval">\d+ groups</span></td>', board)
+    assert '100.00</span> <span class="interval">no spread</span>' in html
+    assert "no spread" not in report_of(dataset, runs, tmp_path, resamples=0)[1]
+    joint = html[html.index('id="joint"') : html.index('id="resolution"')]
+    assert "Not of like with like: Phys-Gnd." in joint
+
+
 def test_strange_responses_are_shown_and_inert(dataset, physcount_example, tmp_path):
     answers = dict(physcount_example.true_answers(dataset))
     first, second, third, fourth = [question.question_id for question in dataset.questions[:4]]

@@ -115,7 +115,9 @@ def test_settings_that_make_no_sense(options, told, data, worked, physcount_exam
     with pytest.raises(UsageError, match=told):
         physcount.score(data, worked, **options)
     with pytest.raises(UsageError, match=told):
-        physcount.compare(data, worked, physcount_example.write_predictions(worked.parent / "b.jsonl", {}), **options)
+        physcount.compare(
+            data, worked, physcount_example.write_predictions(worked.parent / "b.jsonl", {"a1": "1"}), **options
+        )
     with pytest.raises(UsageError, match="no predictions"):
         physcount.score(data, [])
 
