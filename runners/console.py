@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -21,6 +22,7 @@ from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 from tallymill.engine.report import tables
 from tallymill.errors import TallymillError
 from tallymill.exporters.hub import ModelInfo
+from tallymill.runners.fitting import blocks
 from tallymill.runners.score_table import Group, ScoreTable
 from tallymill.runners.single import ImageScore
 from tallymill.runners.summary import Summary
@@ -57,39 +59,50 @@ def columns(words: Sequence[str], numbers: Sequence[str] = (), **options: Any) -
     for name in words:
         table.add_column(Text(name), overflow="fold")
     for name in numbers:
-        table.add_column(Text(name), justify="right")
+        table.add_column(Text(name), justify="right", overflow="fold")
     return table
 
 
 def show_table(table: tables.Table, *, wide: bool = False) -> None:
-    """A table of a report; where it is ``wide``, the interval of a value stands below it, in every row alike."""
+    """A table of a report, no number cut; where it is ``wide``, every interval stands below its value."""
     more = len(table.rows) - MAX_ROWS
-    notes = [note for note in (table.note, f"and {more:,} more rows" if more > 0 else None) if note]
-    shown = columns(
-        table.columns[: table.text],
-        table.columns[table.text :],
-        title=table.title,
-        title_justify="left",
-        title_style="bold",
-        caption="\n".join(notes) or None,
-        caption_justify="left",
-    )
-    for row in table.rows[:MAX_ROWS]:
-        shown.add_row(*(Text(text.replace(" [", "\n[") if wide else text) for text in row))
-    out.print(shown)
+    shown = blocks(replace(table, rows=table.rows[:MAX_ROWS]), out.width, stacked=wide)
+    for place, block in enumerate(shown):
+        title = table.title if place == 0 else None
+        made = columns(
+            block.columns[: block.text],
+            block.columns[block.text :],
+            title=title,
+            title_justify="left",
+            title_style="bold",
+        )
+        for column, width in zip(made.columns, block.widths, strict=True):
+            column.width = width
+        for row in block.rows:
+            made.add_row(*map(Text, row))
+        out.print(made)
+    for note in (table.note, f"and {more:,} more rows" if more > 0 else None):
+        if note:
+            out.print(Text(note, "table.caption"))
+    out.print()
 
 
 class Bar:
-    """A progress bar on standard error: what is done, how many a second, failures, remaining time."""
+    """A progress bar on standard error: what is done, how many a second, failures, remaining time.
 
-    def __init__(self, *, show: bool, doing: str = "scoring", unit: str = "images") -> None:
-        self._doing, self._unit = doing, unit
+    ``items`` and ``lost`` are the words for what is counted, and for those of them that came to nothing.
+    """
+
+    def __init__(
+        self, *, show: bool, doing: str = "scoring", unit: str = "images", items: str = "items", lost: str = "failed"
+    ) -> None:
+        self._doing, self._unit, self._items = doing, unit, items
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[failed]} failed"),
+            TextColumn(f"{{task.fields[failed]}} {lost}"),
             TimeRemainingColumn(),
             console=err,
             disable=not show,
@@ -108,7 +121,7 @@ class Bar:
         """See ``SweepProgress``. A second sweep gets a bar of its own."""
         self._done = self._failed = 0
         if done and not self._progress.disable:
-            self._progress.console.print(f"continuing: {done:,} of {total:,} items were done before")
+            self._progress.console.print(f"continuing: {done:,} of {total:,} {self._items} were done before")
         if done == total:
             return
         self._progress.start()

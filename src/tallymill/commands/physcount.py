@@ -24,7 +24,8 @@ Several = Annotated[
         name="--predictions",
         negative=(),
         show_default=False,
-        help="A RUN folder of `physcount ask`, or a JSONL file of question_id and response or prediction. Repeatable.",
+        consume_multiple=True,
+        help="RUN folders of `ask`, or JSONL files of question_id and response or prediction, one or several.",
     ),
 ]
 
@@ -83,7 +84,7 @@ def score(
     *,
     data: Data,
     predictions: Several = (),
-    compare: tuple[Path, Path] | None = None,
+    compare: Annotated[tuple[Path, Path] | None, Parameter(negative=())] = None,
     parse: Rule = "strict",
     max_count: int = MAX_COUNT,
     resamples: int = 2_000,
@@ -117,7 +118,7 @@ def score(
         raise UsageError("give --predictions, or two sets with --compare A B")
     if compare is not None and (out is not None or published):
         given = "--published" if out is None else "--out"
-        raise UsageError(f"{given} does not go with --compare", hint="use it with --predictions A --predictions B")
+        raise UsageError(f"{given} does not go with --compare", hint="use it with --predictions A B")
     if compare is not None:
         result = interface.compare(data, *compare, parse=parse, max_count=max_count, resamples=resamples)
         if as_json:

@@ -108,7 +108,9 @@ def ask(
     if serve is None and (vllm_python is not None or vllm_arg):
         raise UsageError("--vllm-python and --vllm-arg go with --serve")
     served = None if serve is None else Serve(serve, vllm_python or sys.executable, vllm_arg, serve_wait)
-    with console.Bar(show=not as_json, doing="asking", unit="questions") as bar:
+    with console.Bar(
+        show=not as_json, doing="asking", unit="questions", items="questions", lost="refused or failed"
+    ) as bar:
         summary = asking.ask(
             data,
             out,

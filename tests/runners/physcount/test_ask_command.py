@@ -54,13 +54,14 @@ def test_some_failed(call, there, chat, reply):
 
 def test_what_failed_is_asked_again(call, there, chat, reply):
     chat.answer = lambda seen: reply.error(500, "oops") if seen.question == "i1g0q0" else "1"
-    code, out, _ = call(*there, "--attempts", 2, "--retry-wait", 0.001)
+    code, out, err = call(*there, "--attempts", 2, "--retry-wait", 0.001)
     assert code == 3
+    assert "1 refused or failed" in err
     assert "the same command asks the failed ones again" in out
     chat.answer = lambda _: "1"
     code, out, err = call(*there)
     assert code == 0
-    assert "continuing: 5 of 6 items were done before" in err
+    assert "continuing: 5 of 6 questions were done before" in err
 
 
 def test_what_was_refused_is_asked_again_when_that_is_wanted(call, there, chat, reply):

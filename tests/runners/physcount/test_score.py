@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 
@@ -144,6 +145,16 @@ def test_the_command_compares(data, worked, tmp_path, physcount_example, capsys)
     assert (rows["group_acc"]["a"], rows["group_acc"]["b"], rows["group_acc"]["difference"]["value"]) == (25, 25, 0)
     assert rows["score"]["difference"]["value"] == pytest.approx(25.46875)
     assert cli.run(command) == 0
+
+
+def test_several_sets_follow_one_option_and_help_has_no_empty_ones(data, worked, tmp_path, physcount_example, capsys):
+    other = physcount_example.write_predictions(tmp_path / "other.jsonl", {"a4": "3"})
+    command = ["physcount", "score", "--data", str(data), "--predictions", str(worked), str(other), "--json"]
+    assert cli.run([*command, "--resamples", "0"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["worked", "other"]
+    with contextlib.suppress(SystemExit):
+        cli.run(["physcount", "score", "--help"])
+    assert "--empty" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("more", "told"), [(["--out", "out"], "--out"), (["--published"], "--published")])
