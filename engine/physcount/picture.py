@@ -1,8 +1,8 @@
 """From the bytes of an image to what a model is sent.
 
-An upright still JPEG, PNG, WebP or GIF within the limit goes as it is. Everything else is decoded by the one policy for
-all images (``engine/images.py``), made smaller where it is too large, and goes as PNG: so every server sees the same
-pixels, whatever it makes of EXIF, 16 bits, CMYK or frames.
+An upright still JPEG, PNG, WebP or GIF within the limit goes as it is, unless it has transparency. Everything else is
+decoded by the one policy for all images (``engine/images.py``), made smaller where it is too large, and goes as PNG: so
+every server sees the same pixels, whatever it makes of EXIF, 16 bits, CMYK, frames or alpha (which is dropped).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tallymill.engine.jpeg import exif_orientation
 
 LONG_EDGE = 4096
 _PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_WITH_ALPHA = (4, 6)  # colour types: gray and RGB with an alpha channel
+_VP8X_ALPHA = 0x10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +88,14 @@ def _goes_as_it_is(data: bytes) -> str | None:
 
 
 def _is_plain_png(data: bytes) -> bool:
-    """Whether a PNG has at most 8 bits a sample, one frame, and stands upright."""
+    """Whether a PNG has at most 8 bits a sample, one frame, no transparency, and stands upright."""
     at = len(_PNG)
     while at + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, at)
         payload = data[at + 8 : at + 8 + length]
-        if kind == b"IHDR" and payload[8] > 8:
+        if kind == b"IHDR" and (payload[8] > 8 or payload[9] in _PNG_WITH_ALPHA):
             return False
-        if kind == b"acTL" or (kind == b"eXIf" and exif_orientation(payload) != 1):
+        if kind in (b"acTL", b"tRNS") or (kind == b"eXIf" and exif_orientation(payload) != 1):
             return False
         if kind == b"IEND":
             break
@@ -102,21 +104,30 @@ def _is_plain_png(data: bytes) -> bool:
 
 
 def _is_plain_gif(data: bytes) -> bool:
-    """Whether a GIF has one frame. What follows it may be anything: then it is not plain."""
+    """Whether a GIF has one frame and no transparency. What follows it may be anything: then it is not plain."""
     try:
         with GifImageFile(io.BytesIO(data)) as image:
-            return not image.is_animated
+            return not image.is_animated and "transparency" not in image.info
     except (OSError, SyntaxError, ValueError, struct.error):
         return False
 
 
 def _is_plain_webp(data: bytes) -> bool:
-    """Whether a WebP has one frame and stands upright."""
+    """Whether a WebP has one frame, no transparency, and stands upright."""
     at = 12
     while at + 8 <= len(data):
         kind, length = struct.unpack_from("<4sI", data, at)
         payload = data[at + 8 : at + 8 + length]
-        if kind in (b"ANIM", b"ANMF") or (kind == b"EXIF" and exif_orientation(payload) != 1):
+        if kind in (b"ANIM", b"ANMF", b"ALPH") or (kind == b"VP8L" and _vp8l_has_alpha(payload)):
+            return False
+        if kind == b"VP8X" and payload[:1] and payload[0] & _VP8X_ALPHA:
+            return False
+        if kind == b"EXIF" and exif_orientation(payload) != 1:
             return False
         at += 8 + length + length % 2
     return True
+
+
+def _vp8l_has_alpha(payload: bytes) -> bool:
+    """The bit behind the signature and twice 14 bits of size."""
+    return len(payload) >= 5 and bool(payload[4] & 0x10)

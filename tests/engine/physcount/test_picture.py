@@ -89,6 +89,44 @@ def test_sixteen_bits_and_cmyk_go_as_png(scene):
         assert np.array_equal(opened(picture)[1], decode(data))
 
 
+def with_alpha(scene, kind, **options):
+    alpha = np.full((*scene.shape[:2], 1), 90, np.uint8)
+    alpha[:20] = 255
+    return encoded(np.concatenate([scene, alpha], axis=2), kind, **options)
+
+
+def saved(image, kind, **options):
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+TRANSPARENT = {
+    "PNG, RGBA": lambda scene: with_alpha(scene, "PNG"),
+    "PNG, gray": lambda scene: saved(Image.fromarray(scene).convert("LA"), "PNG"),
+    "PNG, palette": lambda scene: saved(Image.fromarray(scene).quantize(64), "PNG", transparency=3),
+    "PNG, one colour": lambda scene: saved(Image.fromarray(scene), "PNG", transparency=(1, 2, 3)),
+    "WebP, lossy": lambda scene: with_alpha(scene, "WebP"),
+    "WebP, lossless": lambda scene: with_alpha(scene, "WebP", lossless=True),
+    "GIF": lambda scene: saved(Image.fromarray(scene).quantize(64), "GIF", transparency=3),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSPARENT)
+def test_what_is_transparent_goes_without_it(scene, kind):
+    """Servers blend with white, with black, or not at all."""
+    data = TRANSPARENT[kind](scene)
+    picture = to_send(data)
+    assert (picture.mime, picture.original) == ("image/png", False)
+    with Image.open(io.BytesIO(picture.data)) as image:
+        assert image.mode == "RGB"
+    assert np.array_equal(opened(picture)[1], decode(data))
+
+
+def test_lossless_webp_without_alpha_goes_as_it_is(scene):
+    assert to_send(encoded(scene, "WebP", lossless=True)).original
+
+
 def test_every_odd_file_is_sent_or_an_error(odd_images):
     for name, (data, expected) in odd_images.items():
         if not expected.good:
