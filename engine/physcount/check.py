@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
+from tallymill.engine.images import decode
 from tallymill.engine.physcount.data import ANNOTATIONS, APPEARANCE, FAMILIES, MODES, Dataset, Group, examine
 from tallymill.engine.physcount.published import TOTALS
+from tallymill.errors import ImageError
 
 MOST_FAULTS = 1_000
 
@@ -49,10 +49,13 @@ class DatasetCheck:
 
 
 def check_dataset(root: Path) -> DatasetCheck:
-    """Read everything, the header of every image too."""
+    """Read everything, and decode every image once."""
     dataset, faults = examine(root, most=MOST_FAULTS)
+    sizes: dict[str, tuple[int, int] | str | None] = {}
     for group in dataset.groups.values():
-        if reason := _wrong_image(dataset, group):
+        if group.image not in sizes:
+            sizes[group.image] = _size_of(dataset.image_path(group))
+        if reason := _why_not_annotated(sizes[group.image], group):
             faults.add(f"{ANNOTATIONS}, line {group.line}", reason, column="image", value=group.image)
     found = _counted(dataset)
     full = any(found[name] == TOTALS[name] for name in ("images", "groups", "questions"))
@@ -60,16 +63,23 @@ def check_dataset(root: Path) -> DatasetCheck:
     return DatasetCheck(str(root), full, totals, faults.total, faults.shown, [*_notes(dataset)])
 
 
-def _wrong_image(dataset: Dataset, group: Group) -> str | None:
-    """Why an image is not the one that was annotated; one that is missing is a fault already."""
-    path = dataset.image_path(group)
+def _size_of(path: Path) -> tuple[int, int] | str | None:
+    """Width and height of an image, or why it cannot be read; None where it is missing, which is a fault already."""
     if not path.is_file():
         return None
     try:
-        with Image.open(path) as image:
-            size = image.size
-    except Exception as exc:  # Pillow raises what its decoders raise
-        return f"not an image: {exc}"
+        height, width = decode(path.read_bytes()).shape[:2]
+    except ImageError as exc:
+        return exc.message
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return width, height
+
+
+def _why_not_annotated(size: tuple[int, int] | str | None, group: Group) -> str | None:
+    """Why an image is not the one that was annotated."""
+    if size is None or isinstance(size, str):
+        return size
     # An image that is stored on its side may be annotated either way.
     if sorted(size) != sorted((group.width, group.height)):
         return f"is {size[0]} x {size[1]} pixels, annotated as {group.width} x {group.height}"

@@ -53,6 +53,14 @@ def test_images_that_are_not_what_was_annotated(root):
     assert "line 1, column image: not an image" in found.faults[0]
 
 
+def test_an_image_that_is_cut_short_behind_its_header(root):
+    path = root / "images" / "i1.png"
+    path.write_bytes(path.read_bytes()[:-20])
+    found = check_dataset(root)
+    assert found.fault_total == 2
+    assert "line 1, column image: the file is cut short" in found.faults[0]
+
+
 def test_an_image_of_another_size_and_one_on_its_side(root):
     path = root / "data" / "annotations.jsonl"
     text = path.read_text().replace('"width": 8, "height": 6', '"width": 6, "height": 8', 1)
