@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tallymill.engine.physcount.published import is_full, published_rows
 from tallymill.engine.physcount.results import Scores
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.physcount.gallery import Card, Gallery, chosen
-from tallymill.engine.report.physcount.page import Data, Page, RunFacts, render
+from tallymill.engine.report.physcount.page import Data, Page, render
 from tallymill.engine.report.physcount.plots import figures_of
 from tallymill.engine.report.physcount.sweeps import notes_of, pairs_of, sweeps_of
 from tallymill.engine.report.shell import require_templates
@@ -28,6 +28,7 @@ from tallymill.engine.words import listed
 from tallymill.errors import ImageError, UsageError
 from tallymill.runners.files import appearing, encoded
 from tallymill.runners.outputs import require_file
+from tallymill.runners.physcount.facts import facts_of, notes_on_continuing
 from tallymill.runners.physcount.score import read_all
 
 # Groups of each kind (worst, typical, random) in the gallery, and the long side of their images.
@@ -94,7 +95,7 @@ def report(
         data=_data(dataset),
         found=found,
         published=published,
-        runs=[_facts(one) for one in sets],
+        runs=[facts_of(one) for one in sets],
         joint=[
             engine.compare(sets[a], sets[b], resamples=resamples, rule=parse, max_count=max_count)
             for a, b in pairs_of(sets)
@@ -102,7 +103,7 @@ def report(
         sweeps=sweeps,
         gallery=gallery,
         figures=figures_of(found, sweeps, [row for row in published if row.setting]),
-        notes=notes_of(sweeps),
+        notes=[*notes_of(sweeps), *notes_on_continuing(sets)],
     )
     html = encoded(render(page))
     with appearing(target) as path:
@@ -174,25 +175,3 @@ def _turned(path: Path, group: Group, height: int, width: int) -> int:
         return 1
     with Image.open(path) as image:
         return int(image.getexif().get(_ORIENTATION, 1))
-
-
-def _facts(one: Predictions) -> RunFacts:
-    """What is listed of a set of predictions."""
-    record: Mapping[str, Any] = one.record or {}
-    served = record.get("served")
-    selection = record.get("selection") or {}
-    facts: dict[str, Any] = {
-        "read from": one.path,
-        "model": record.get("model"),
-        "endpoint": record.get("endpoint"),
-        **{f"served, {name}": value for name, value in (served.items() if isinstance(served, Mapping) else ())},
-        "asked": one.mode,
-        "begun": record.get("created"),
-        "prompt, SHA-256": record.get("prompt_sha256"),
-        **{f"setting {name.replace('_', ' ')}": value for name, value in (record.get("settings") or {}).items()},
-        **{f"{name}, SHA-256": digest for name, digest in one.dataset.sha256.items()},
-        "groups asked about": f"{len(one.dataset.groups):,}" if selection.get("group_ids") is not None else None,
-        "tallymill": record.get("tallymill"),
-        **{f"version of {name}": version for name, version in (record.get("versions") or {}).items()},
-    }
-    return RunFacts(one.name, one.path, [(name, str(value)) for name, value in facts.items() if value is not None])

@@ -74,6 +74,24 @@ def test_runs_that_were_made_alike_are_all_shown_and_named(dataset, runs, physco
     assert resolution.count("m/x, 512 px (") == 2
 
 
+def test_a_run_that_was_continued_otherwise_says_so(dataset, runs, physcount_example, tmp_path):
+    run = physcount_example.write_run(tmp_path / "moved", dataset, {}, model="m/y")
+    record = json.loads((run / "run.json").read_text())
+    record |= {"endpoint": "http://a/v1", "served": None, "versions": {"numpy": "2.1", "pillow": "11"}}
+    later = {"at": "2026-05-04", "endpoint": "http://b/v1", "served": None, "versions": record["versions"]}
+    last = {**later, "at": "2026-05-05", "versions": {"numpy": "2.1", "pillow": "12"}}
+    (run / "run.json").write_text(json.dumps(record | {"continued": [later, last]}))
+    written, html = report_of(dataset, [runs[1], run], tmp_path)
+    [note] = [note for note in written.notes if "continued" in note]
+    assert note == (
+        "m/y was continued otherwise than it was begun: endpoint http://a/v1, then http://b/v1; pillow 11, then 12."
+    )
+    assert note in html
+    assert html.count("continued (") == 2
+    assert "2026-05-04: endpoint http://b/v1, numpy 2.1, pillow 11" in html
+    assert "2026-05-05: endpoint http://b/v1, numpy 2.1, pillow 12" in html
+
+
 def test_the_same_input_gives_the_same_bytes_and_the_command_says_what_it_wrote(dataset, runs, tmp_path, capsys):
     _, html = report_of(dataset, runs, tmp_path)
     out = tmp_path / "again.html"
