@@ -205,16 +205,33 @@ def test_the_difference_of_two_is_paired_by_image(random_set, tmp_path, physcoun
         read_predictions(physcount_example.write_predictions(tmp_path / f"{name}.jsonl", said), dataset)
         for name, said in (("a", mixed), ("b", answers))
     )
-    found = {row.metric: row for row in compare(a, b, resamples=200).rows}
+    found = {row.metric: row for row in compare(a, b, resamples=60).rows}
     first, second = of(score(a, resamples=0)), of(score(b, resamples=0))
     for name, row in found.items():
         assert (row.a, row.b) == (first[name].value, second[name].value)
         assert row.difference.value == pytest.approx(row.a - row.b)
-    assert 0 < found["score"].difference.low < found["score"].difference.value < found["score"].difference.high
-    alone = score(a, resamples=200).headline.score
-    assert found["score"].difference.high - found["score"].difference.low < 1.5 * (alone.high - alone.low)
-    same = {row.metric: row.difference for row in compare(a, a, resamples=50).rows}
-    assert {value.value for value in same.values()} == {0.0}
+    images = dataset.image_ids
+    drawn = {name: [] for name in METRICS}
+    for k in range(60):
+        places = np.random.default_rng([0, k]).integers(0, len(images), len(images))
+        groups = [g for place in places for g in dataset.groups.values() if g.image_id == images[place]]
+        copies = type(dataset)(dataset.root, dict(enumerate(groups)), (), {})
+        of_a, of_b = by_definition(copies, a), by_definition(copies, b)
+        for name, values in drawn.items():
+            there = of_a[name] is not None and of_b[name] is not None
+            values.append(of_a[name] - of_b[name] if there else np.nan)
+    spread = 0
+    for name, row in found.items():
+        assert row.difference.null_resamples == np.isnan(drawn[name]).sum()
+        if row.difference.low is not None:
+            expected = np.nanpercentile(drawn[name], [2.5, 97.5])
+            assert (row.difference.low, row.difference.high) == pytest.approx(expected, rel=1e-9, abs=1e-9), name
+            spread += 1
+        else:
+            assert np.nanmax(drawn[name]) == pytest.approx(np.nanmin(drawn[name]), abs=1e-9), name
+    assert spread >= 8
+    for row in compare(a, a, resamples=50).rows:
+        assert (row.difference.value, row.difference.low, row.difference.high) == (0.0, None, None), row.metric
 
 
 def test_differences_of_metrics_that_rest_on_other_groups_are_told(worked, dataset, tmp_path, physcount_example):
