@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,23 @@ _A_LINE = '{"question_id": "…", "response": "13"}'
 # Files that somebody may take for predictions; of anything else the lines tell whether they are JSON.
 _OTHER_FORMS = frozenset({".csv", ".tsv", ".parquet", ".xlsx"})
 _DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=no_constant)
+
+
+class _TwiceError(ValueError):
+    """A key that stands twice in an object: JSON decoders take the last one, and say nothing."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise _TwiceError(f"the key {brief(name)} stands twice")
+    return found
+
+
+_LINE_DECODER = json.JSONDecoder(
+    parse_int=json_integer, parse_float=json_float, parse_constant=no_constant, object_pairs_hook=_once
+)
 # What a server sent among its blocks of text is kept in a RUN, whatever it is; NaN is the text "NaN" then.
 _RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=str)
 
@@ -351,7 +369,9 @@ def _lines(name: str, data: bytes, faults: Faults) -> Iterator[tuple[str, int, d
         at = f"{name}, line {number}"
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            row = _DECODER.decode(text) if text else None
+            row = _LINE_DECODER.decode(text) if text else None
+        except _TwiceError as exc:
+            faults.add(at, str(exc))
         except UnicodeDecodeError as exc:
             faults.add(f"{at}, byte {exc.start + 1}", "not UTF-8")
         except (ValueError, RecursionError) as exc:

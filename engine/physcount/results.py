@@ -155,7 +155,7 @@ class Comparison:
     """Two sets of predictions beside each other, over ``groups`` groups of ``images`` images.
 
     ``settings`` and ``notes`` are as those of ``Scores``, the notes of both sets; ``left_out`` tells of groups that one
-    alone was asked.
+    alone was asked; ``failed`` and ``refused`` count questions of both over the groups that are compared.
     """
 
     a: str
@@ -166,3 +166,5 @@ class Comparison:
     rows: list[Difference]
     notes: list[str]
     left_out: list[str]
+    failed: int
+    refused: int

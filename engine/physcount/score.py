@@ -112,7 +112,13 @@ def compare(
         if len(given.dataset.groups) > len(both)
     ]
     notes = [*_notes_of_both(a, b, rule)]
-    return Comparison(a.name, b.name, len(both), len(dataset.image_ids), settings, rows, notes, left_out)
+    shared = {question.question_id for question in dataset.questions}
+    failed, refused = (
+        sum(key in shared for ids in of_both for key in ids)
+        for of_both in ((a.failed, b.failed), (a.refused, b.refused))
+    )
+    images = len(dataset.image_ids)
+    return Comparison(a.name, b.name, len(both), images, settings, rows, notes, left_out, failed, refused)
 
 
 def _differences(dataset: Dataset, judged: Sequence[Judged], resamples: int) -> list[Difference]:

@@ -126,7 +126,7 @@ def score(
         else:
             console.show_table(tables.comparison_table(result))
             console.tell_notes([*result.notes, *result.left_out])
-        return DONE
+        return SOME_FAILED if result.failed or result.refused else DONE
     found = interface.score(data, predictions, out, parse=parse, max_count=max_count, resamples=resamples)
     if as_json:
         print_json([asdict(one) for one in found])

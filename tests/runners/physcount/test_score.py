@@ -157,6 +157,25 @@ def test_several_sets_follow_one_option_and_help_has_no_empty_ones(data, worked,
     assert "--empty" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("groups", "code", "failed"), [(None, 3, 1), (["g1", "g4"], 3, 1), (["g4"], 0, 0)])
+@pytest.mark.parametrize("status", ["failed", "refused"])
+def test_a_comparison_tells_of_requests_that_failed(data, tmp_path, physcount_example, groups, code, failed, status):
+    dataset = read_dataset(data)
+    runs = [
+        physcount_example.write_run(tmp_path / name, dataset, {"a4": "3"}, model=name, errors=errors)
+        for name, errors in (("one", {"a1": "HTTP 500"}), ("two", {}))
+    ]
+    rows = runs[0] / "answers.jsonl"
+    rows.write_text(rows.read_text().replace('"failed"', f'"{status}"'))
+    record = json.loads((runs[1] / "run.json").read_text())
+    (runs[1] / "run.json").write_text(json.dumps({**record, "selection": {"group_ids": groups}}))
+    command = ["physcount", "score", "--data", str(data), "--resamples", "0", "--compare"]
+    assert cli.run([*command, *map(str, runs)]) == code
+    assert cli.run([*command, *map(str, reversed(runs)), "--json"]) == code
+    found = physcount.compare(data, *runs, resamples=0)
+    assert (found.failed, found.refused) == ((failed, 0) if status == "failed" else (0, failed))
+
+
 @pytest.mark.parametrize(("more", "told"), [(["--out", "out"], "--out"), (["--published"], "--published")])
 def test_what_does_not_go_with_a_comparison_is_refused(more, told, data, worked, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
