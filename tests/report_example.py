@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.numbench.analysis import results as r
 from tallymill.engine.numbench.calibration import CalibrationResult, DetectorCalibration, measure
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, LAYOUTS, STRESS_RANGES
@@ -19,8 +20,8 @@ from tallymill.engine.report.svg import Plot
 DETECTORS = ("owl-vit", "grounding-dino")
 
 
-def estimate(value: float | None) -> r.Estimate:
-    return r.Estimate(value) if value is None else r.Estimate(value, value - 0.02, value + 0.02)
+def estimate(value: float | None) -> Estimate:
+    return Estimate(value) if value is None else Estimate(value, value - 0.02, value + 0.02)
 
 
 SIGNED: list[Any] = [
@@ -63,7 +64,7 @@ def make_analysis(systems: tuple[str, ...] = ("alpha", "beta"), **changes: Any) 
         ]
         + [r.Contrast(s, "appearance", "modified", "clean", 50, estimate(-0.1), estimate(-0.1)) for s in systems],
         "sensitivity": [
-            r.Sensitivity(s, f, r.Estimate(0.8), r.Estimate(0.5), 16, 1, 2, chance=0.1)
+            r.Sensitivity(s, f, Estimate(0.8), Estimate(0.5), 16, 1, 2, chance=0.1)
             for s, f in product(("all", *systems), ("count_range", "layout"))
         ],
         "families": [

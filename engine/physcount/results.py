@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.physcount.data import Size
 
 

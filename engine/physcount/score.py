@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.numbench.analysis.estimates import Estimates
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate, Estimates
 from tallymill.engine.physcount.data import FAMILIES, MODES, Dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, STATUSES, Rule
 from tallymill.engine.physcount.predictions import Predictions, cut

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Contrast, Estimate
+from tallymill.engine.estimates import Estimate
+from tallymill.engine.numbench.analysis.results import ALL, Analysis, Cell, Contrast
 from tallymill.engine.report.canvas import (
     INK,
     Look,

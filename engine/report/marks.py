@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.report.canvas import GRID, Look, key
 
 

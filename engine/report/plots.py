@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Analysis, CurvePoint, Estimate, Families
+from tallymill.engine.estimates import Estimate
+from tallymill.engine.numbench.analysis.results import ALL, Analysis, CurvePoint, Families
 from tallymill.engine.numbench.factors import COMPOSITIONS, ordered
 from tallymill.engine.report.canvas import (
     INK,

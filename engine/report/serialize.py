@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import Agreement, Analysis, Estimate
+from tallymill.engine.estimates import Estimate
+from tallymill.engine.numbench.analysis.results import Agreement, Analysis
 
 
 def csv_tables(analysis: Analysis) -> dict[str, str]:

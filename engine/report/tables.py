@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Estimate, Sensitivity
+from tallymill.engine.estimates import Estimate
+from tallymill.engine.numbench.analysis.results import ALL, Agreement, Analysis, Sensitivity
 from tallymill.engine.numbench.factors import COMPOSITIONS, COUNT_RANGES, STRESS_RANGES
 
 STRESS_MARK = "‡"

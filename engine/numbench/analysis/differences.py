@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.estimates import Estimates
 from tallymill.engine.numbench.analysis.cores import cores_both
-from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Grid
 from tallymill.engine.numbench.analysis.results import ALL, Difference
 from tallymill.engine.numbench.factors import COUNT_RANGES, STRESS_RANGES

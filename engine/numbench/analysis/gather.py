@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.estimates import Estimates
 from tallymill.engine.numbench.analysis import tabulate, tabulate_counts
 from tallymill.engine.numbench.analysis.asked import Asked, AskedByRun
 from tallymill.engine.numbench.analysis.bootstrap import resampled
@@ -17,7 +18,6 @@ from tallymill.engine.numbench.analysis.cores import cores_of
 from tallymill.engine.numbench.analysis.counting import Counted, Counting
 from tallymill.engine.numbench.analysis.differences import differences_of
 from tallymill.engine.numbench.analysis.error_sums import ErrorUnits
-from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid, Placing, Sums, axes_of, placing_of, sums_of
 from tallymill.engine.numbench.analysis.images import Factors, Images
 from tallymill.engine.numbench.analysis.keyed import Part

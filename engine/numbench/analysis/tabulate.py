@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.numbench.analysis.estimates import Estimates
+from tallymill.engine.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes
 from tallymill.engine.numbench.analysis.images import UNKNOWN
 from tallymill.engine.numbench.analysis.pairs import PairedLevels

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.estimates import Estimates
 from tallymill.engine.exact_sum import rounded
 from tallymill.engine.numbench.analysis.counting import ERRORS, FAMILIES, SIDES, Counting
-from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Placing
 from tallymill.engine.numbench.analysis.results import Coverage, Families, SignedError, VisiblePoint
 from tallymill.engine.numbench.analysis.statistics import ratio, with_all

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.physcount.data import FAMILIES, MODES
 from tallymill.engine.physcount.published import PublishedRow
 from tallymill.engine.physcount.results import Comparison, CountRow, Scores

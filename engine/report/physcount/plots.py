@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.physcount.data import FAMILIES
 from tallymill.engine.physcount.published import PublishedRow
 from tallymill.engine.physcount.results import CountRow, Scores

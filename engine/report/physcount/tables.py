@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.physcount.check import DatasetCheck
 from tallymill.engine.physcount.data import FAMILIES
 from tallymill.engine.physcount.published import PublishedRow, is_full

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.numbench.analysis import results as r
 from tallymill.engine.report import serialize, shell, tables
 from tallymill.engine.report.gallery import Asked, Gallery, box_paths, outline
@@ -140,7 +141,7 @@ def test_one_composition_has_one_block(analysis_of):
 
 
 def test_ranges_and_rows_without_images_are_left_out_and_told(analysis_of, page_of):
-    none = r.Estimate(None, null_resamples=2000)
+    none = Estimate(None, null_resamples=2000)
 
     def emptied(cell):
         if cell.count_range != "76-100":
@@ -174,7 +175,7 @@ def test_an_analysis_of_nothing_makes_a_page(analysis_of, page_of):
 
 
 def test_values_that_do_not_exist_are_dashes(analysis_of, page_of):
-    none, some = r.Estimate(None, null_resamples=2000), r.Estimate(0.5, 0.4, 0.6, 7)
+    none, some = Estimate(None, null_resamples=2000), Estimate(0.5, 0.4, 0.6, 7)
     cells = [r.Cell("alpha", "all", "all", False, 9, 0, 9, 0, 0, none, some, none, {})]
     html = render(page_of(analysis=analysis_of(overall=cells, cells=[])))
     assert "7 of 2,000 null" in html
@@ -276,7 +277,7 @@ def test_the_only_system_may_be_called_all(analysis_of):
 
 
 def test_values_that_do_not_exist_are_dashes_and_nothing_else(analysis_of, page_of):
-    none = r.Estimate(None, None, None, 2000)
+    none = Estimate(None, None, None, 2000)
     found = analysis_of()
     html = render(page_of(analysis=dataclasses.replace(found, losses=[r.Loss("alpha", "all", none, none)])))
     assert "2,000 of 2,000 null" not in html

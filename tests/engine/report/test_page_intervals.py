@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tallymill.engine.numbench.analysis.results import Estimate
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.report import page
 from tallymill.engine.report.page import render
 

@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tallymill.engine.estimates import Estimate
 from tallymill.engine.numbench.analysis.results import (
     ALL,
     Analysis,
     Cell,
     Contrast,
     CurvePoint,
-    Estimate,
     Families,
     Sensitivity,
     SystemRow,

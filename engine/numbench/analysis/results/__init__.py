@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tallymill.engine.numbench.analysis.results.base import ALL, RESAMPLES
 from tallymill.engine.numbench.analysis.results.counts import CollisionFit, Families, SignedError, VisiblePoint
-from tallymill.engine.numbench.analysis.results.estimate import ALL, RESAMPLES, Estimate
 from tallymill.engine.numbench.analysis.results.images import Coverage, Failure, Saturation, SystemRow, Uncovered
 from tallymill.engine.numbench.analysis.results.people import Agreement, AgreementRow
 from tallymill.engine.numbench.analysis.results.scores import (
@@ -35,7 +35,6 @@ __all__ = [
     "Coverage",
     "CurvePoint",
     "Difference",
-    "Estimate",
     "Failure",
     "Families",
     "Level",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tallymill.engine.numbench.analysis.results.estimate import Estimate
+from tallymill.engine.estimates import Estimate
 
 
 @dataclass(frozen=True, slots=True)

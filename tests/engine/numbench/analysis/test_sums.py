@@ -13,7 +13,6 @@ from tallymill.engine.exact_sum import ExactSums, rounded
 from tallymill.engine.numbench.analysis import tallies as tallies_module
 from tallymill.engine.numbench.analysis import units
 from tallymill.engine.numbench.analysis.codes import Codes, Names, coded
-from tallymill.engine.numbench.analysis.estimates import Estimates
 from tallymill.engine.numbench.analysis.grid import Axes, Grid
 from tallymill.engine.numbench.analysis.images import whole_scores
 from tallymill.engine.numbench.analysis.leaves import Leaves
@@ -119,22 +118,6 @@ def test_names_without_an_id_and_by_system():
     tallies.add(Met.of(np.array([1]), pa.array(["a"]), None))
     assert tallies.of(0) == [("b", Tally(1, ""))]
     assert tallies.of(1) == [("a", Tally(2, "")), ("b", Tally(2, ""))]
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 40, 2000])
-def test_intervals_are_those_of_numpy(number):
-    values = np.random.default_rng(number).normal(size=(number, 3))
-    values[: number // 2, 1] = np.nan
-    values[:, 2] = np.nan
-    estimates = Estimates({"x": np.array([[1.0, 2.0, np.nan]])}, {"x": values})
-    for place in range(3):
-        found = estimates("x", place)
-        kept = values[~np.isnan(values[:, place]), place]
-        assert found.null_resamples == number - len(kept)
-        if len(kept) > 1:
-            assert [found.low, found.high] == np.percentile(kept, [2.5, 97.5]).tolist()
-        else:
-            assert (found.low, found.high) == (None, None)
 
 
 def made_up_grid(seed, systems=2, cores=7):

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tallymill.engine.numbench.analysis.results import Estimate
 
 LEVEL = 95.0
 # Resamples that differ by no more are alike. What scores are sums of was rounded, to less than the first; counts came
 # as float64, and of those with a large error the last bits are worth more: that follows the statistic itself.
 ALIKE, ALIKE_SHARE = 1e-9, 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A statistic with its 95 % percentile bootstrap interval.
+
+    ``low`` and ``high`` are None without a bootstrap, where no resample gave a value, and where all that did gave the
+    same: of one unit, or of units that score alike, resamples say nothing. ``null_resamples`` counts the resamples
+    without a value.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    null_resamples: int = 0
 
 
 class Estimates:
