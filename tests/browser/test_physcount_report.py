@@ -165,6 +165,28 @@ def test_every_text_stands_out_from_what_is_behind_it(opened, report, scheme):
         assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper, words)
 
 
+@pytest.mark.parametrize("viewport", [DESK, PHONE])
+def test_every_answer_of_a_card_can_be_reached_and_no_word_is_broken(opened, report, viewport):
+    tab = opened(report, viewport=viewport).tab
+    assert tab.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    wider = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert tab.eval_on_selector_all(".card", wider) == 0
+    scrolling = tab.eval_on_selector_all(
+        ".card .wide", "all => all.map(e => [e.scrollWidth > e.clientWidth + 1, getComputedStyle(e).overflowX])"
+    )
+    assert {overflow for _, overflow in scrolling} == {"auto"}
+    if viewport is PHONE:
+        assert any(scrolls for scrolls, _ in scrolling)
+    words = """all => all.flatMap(e => [...e.textContent.matchAll(/[a-z]+/gi)].map(found => {
+      const walker = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), range = document.createRange();
+      const text = walker.nextNode();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      return range.getClientRects().length;
+    }))"""
+    assert set(tab.eval_on_selector_all(".asked tbody th > bdi", words)) == {1}
+
+
 @pytest.mark.parametrize("which", ["report", "many"])
 def test_a_phone_scrolls_down_only(opened, which, request):
     tab = opened(request.getfixturevalue(which), viewport=PHONE).tab

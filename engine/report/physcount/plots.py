@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tallymill.engine.estimates import Estimate
@@ -106,17 +106,27 @@ def counts_figure(found: Sequence[Scores], *, broad: bool = False) -> Any | None
         return None
     look = looks([one.name for one in found])
     entries = _entries(look.values()) if len(found) > 1 else []
+    numbers = _numbers(rows.values(), answers)
+    names = [name.replace("-", "–") for name in answers]
+    if numbers is not None:
+        names = [f"{name}\n{number:,}" for name, number in zip(names, numbers, strict=True)]
     figure, axes = _two(entries, broad)
     for ax, title, value in zip(axes.flat, ("NAE", "exact answers, %"), (_nae, _exact), strict=True):
         for name, own in rows.items():
             at = [answers.index(row.answers) for row in own]
             _line(ax, at, [value(row) for row in own], look[name])
         ax.set(title=title, ylim=(0, 100), xlim=(-0.3, len(answers) - 0.7))
-        ax.set_xticks(range(len(answers)), [name.replace("-", "–") for name in answers])
-    hide_after(axes, 2, "true answer")
+        ax.set_xticks(range(len(answers)), names)
+    hide_after(axes, 2, "true answer" if numbers is None else "true answer, and its number of questions")
     if entries:
         legend(figure, entries)
     return figure
+
+
+def _numbers(rows: Iterable[Sequence[CountRow]], answers: Sequence[str]) -> list[int] | None:
+    """How many questions have each of the true answers; None where that differs between sets."""
+    found = {tuple({row.answers: row.questions for row in own}.get(name, 0) for name in answers) for own in rows}
+    return list(found.pop()) if len(found) == 1 else None
 
 
 def _nae(row: CountRow) -> float | None:
@@ -190,7 +200,7 @@ def _two(entries: Sequence[tuple[str, Any]], broad: bool) -> tuple[Any, Any]:
     """A figure of two panels, abreast where it is broad."""
     height = legend_height([text for text, _ in entries], broad=broad) if entries else 0
     heights = [170.0] if broad else [140.0, 140.0]
-    return panels(heights, 2 if broad else 1, extra=height + 26 + 24 * len(heights), broad=broad)
+    return panels(heights, 2 if broad else 1, extra=height + 38 + 24 * len(heights), broad=broad)
 
 
 def _line(ax: Any, at: Sequence[float], values: Sequence[float | None], style: Look, *, hollow: bool = False) -> None:

@@ -63,7 +63,11 @@ def part_note(found: Sequence[Scores]) -> str | None:
         for one in found
         if in_part(one)
     ]
-    return f"{PART_MARK} Not everything was asked, and it has no rank: {listed(said, 5)}." if said else None
+    return (
+        f"{PART_MARK} Not every question was asked, so that it does not rank among the rest: {listed(said, 5)}."
+        if said
+        else None
+    )
 
 
 def _own_row(one: Scores) -> list[str]:

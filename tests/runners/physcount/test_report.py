@@ -115,7 +115,7 @@ def test_what_was_not_asked_is_told_apart_from_what_failed(dataset, physcount_ex
     assert f'<p class="lost">unfinished: {left} not asked yet</p>' in html
     assert '<p class="lost">1 failed</p>' in html
     assert f"Unfinished: {left} of {len(ids)} questions not asked yet" in html
-    assert html.count("‡ Not everything was asked") == 1
+    assert html.count("‡ Not every question was asked") == 1
     record = json.loads((run / "run.json").read_text())
     first = next(iter(dataset.groups))
     (run / "run.json").write_text(json.dumps({**record, "selection": {"group_ids": [first]}}))

@@ -62,7 +62,8 @@ def test_what_was_not_asked_in_whole_bears_a_mark_and_published_rows_say_that_th
     assert table.note.splitlines() == [
         "† Published by the authors of PhysCount; not measured here.",
         "This is another set, of 4 groups: they do not compare.",
-        "‡ Not everything was asked, and it has no rank: slow without 10 of 11 questions, quick 1 of 4 groups.",
+        "‡ Not every question was asked, so that it does not rank among the rest: "
+        "slow without 10 of 11 questions, quick 1 of 4 groups.",
     ]
     assert leaderboard(found[:1]).note is None
     statuses = statuses_table(found)
