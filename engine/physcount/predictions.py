@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tallymill.engine.manifests.base import Faults, brief
 from tallymill.engine.physcount.data import Dataset, Size
@@ -31,7 +31,10 @@ from tallymill.errors import ManifestError, RunError
 
 ANSWERS, RECORD = "answers.jsonl", "run.json"
 # What became of a request, as its record says.
-_STATUSES = ("answered", "refused", "failed")
+ANSWERED: Final = "answered"
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+_STATUSES = (ANSWERED, REFUSED, FAILED)
 _A_LINE = '{"question_id": "…", "response": "13"}'
 # Files that somebody may take for predictions; of anything else the lines tell whether they are JSON.
 _OTHER_FORMS = frozenset({".csv", ".tsv", ".parquet", ".xlsx"})
@@ -306,8 +309,8 @@ def read_answers(run: Path) -> Iterator[dict[str, Any]]:
 
 def _answers_of(row: Mapping[str, Any], mode: str, rule: Rule, max_count: int) -> dict[str, Answer]:
     ids, response, error = row["question_ids"], row.get("response"), row.get("error")
-    if row.get("status") != "answered":
-        refused = row.get("status") == "refused"
+    if row.get("status") != ANSWERED:
+        refused = row.get("status") == REFUSED
         return {key: Answer(MISSING, None, str(error or row.get("status")), refused) for key in ids}
     finish = row.get("finish_reason")
     if mode == "joint":

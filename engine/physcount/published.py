@@ -23,8 +23,6 @@ TOTALS = {
     "reflection appearances": 3_996,
     "through_glass appearances": 674,
 }
-# The full set, one question at a time, images up to this edge.
-LONG_EDGE = 4_096
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tallymill.engine.physcount.data import Dataset, read_dataset
-from tallymill.engine.physcount.predictions import ANSWERS, cut, read_answers, read_record
+from tallymill.engine.physcount.predictions import ANSWERED, ANSWERS, cut, read_answers, read_record
 from tallymill.engine.words import counted
 from tallymill.errors import OutputError, UsageError
 from tallymill.runners.files import made_for, remove_leftovers, write_json
@@ -22,7 +22,6 @@ from tallymill.runners.physcount.effort import Effort
 from tallymill.runners.physcount.pace import Patience, Window
 from tallymill.runners.physcount.plan import AskSettings, chosen, lay_out
 from tallymill.runners.physcount.record import asked_of, begin, continue_with, make_record, with_effort
-from tallymill.runners.physcount.replies import ANSWERED
 from tallymill.runners.physcount.serve import LOG, Serve, Server
 from tallymill.runners.physcount.summary import SUMMARY, AskSummary, is_over, last_of_each, last_speed, summarise
 from tallymill.runners.run_folder import RunFolder

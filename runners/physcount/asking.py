@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tallymill.engine.physcount.predictions import ANSWERED, FAILED, REFUSED
 from tallymill.engine.physcount.request import body_around_image
 from tallymill.errors import RunError
 from tallymill.runners.physcount.answers import AnswerLog
@@ -19,10 +20,9 @@ from tallymill.runners.physcount.effort import Effort, named_in
 from tallymill.runners.physcount.images import Images, Ready
 from tallymill.runners.physcount.pace import LONGEST_WAIT, Pace, Patience, in_words
 from tallymill.runners.physcount.plan import AskSettings, ImageRequests, Request
-from tallymill.runners.physcount.replies import ANSWERED, FATAL, REFUSED, TRANSIENT, Outcome
+from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome
 from tallymill.runners.sweep import SweepProgress
 
-FAILED = "failed"
 _MOST_TIMEOUTS = 2
 # A server that has a request, and takes this long over its first reply, has taken the settings and is thinking.
 _FIRST_REPLY = 15.0

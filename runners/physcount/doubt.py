@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
 from tallymill.engine.words import counted
 from tallymill.errors import RunError
-from tallymill.runners.physcount.replies import ANSWERED, FATAL, REFUSED, TRANSIENT, Outcome
+from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome
 
 _FEWEST_IN_A_ROW = 20
 # Each of these has used up all its attempts, which takes long: a server that never answered gets no more.

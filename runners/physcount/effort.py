@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
 from tallymill.runners.physcount.plan import AUTO
-from tallymill.runners.physcount.replies import ANSWERED, REFUSED, Outcome
+from tallymill.runners.physcount.replies import Outcome
 
 STRONGEST_FIRST: tuple[str | None, ...] = ("xhigh", "high", None)
-_FIELD = re.compile(r"reasoning[._ ]?effort|reasoning\.effort", re.IGNORECASE)
+_FIELD = re.compile(r"reasoning[._ ]?effort", re.IGNORECASE)
 
 
 class Effort:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
-ANSWERED: Final = "answered"
-REFUSED: Final = "refused"
+from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
+
 TRANSIENT: Final = "transient"
 FATAL: Final = "fatal"
 Kind = Literal["answered", "refused", "transient", "fatal"]

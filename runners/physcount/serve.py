@@ -26,7 +26,8 @@ from tallymill.runners.physcount import keeper
 
 LOG = "server.log"
 HOST = "127.0.0.1"
-GRACE = 20.0  # seconds that it has to end by itself
+WAIT = 900.0  # seconds that it has to become ready
+GRACE = 20.0  # and to end by itself
 _TOLD_LINES = 12
 _MOST_TAIL = 1 << 16
 # Ours to choose; secrets would be written into run.json, and a file may hold anything.
@@ -49,7 +50,7 @@ class Serve:
     model: str
     python: str | Path = sys.executable
     arguments: tuple[str, ...] = ()
-    wait: float = 900.0
+    wait: float = WAIT
 
     def __post_init__(self) -> None:
         if shutil.which(self.python) is None:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallymill.runners.physcount.asking import FAILED, Speed
-from tallymill.runners.physcount.replies import ANSWERED, REFUSED
+from tallymill.engine.physcount.predictions import ANSWERED, FAILED, REFUSED
+from tallymill.runners.physcount.asking import Speed
 
 MAX_REASONS = 50
 SUMMARY = "summary.json"

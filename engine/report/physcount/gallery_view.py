@@ -34,7 +34,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A raw response: the letter of the question's family (or nothing), its number, who wrote it, and what."""
+    """A raw response of ``model``, cut where it is very long: to the question of this ``number``, or, without one, to
+    all of a group at once. ``long``: it is folded until it is asked for.
+    """
 
     number: int | None
     model: str

@@ -88,7 +88,7 @@ def _key(one: Made, *, with_mode: bool = False, with_edge: bool = False) -> str:
     if one.record is None:
         return f"file {id(one)}"
     settings: Mapping[str, Any] = one.record["settings"]
-    kept = {name: value for name, value in settings.items() if name != "mode" and (with_edge or name != EDGE)}
+    kept = {name: value for name, value in settings.items() if with_edge or name != EDGE}
     served: Mapping[str, Any] = one.record.get("served") or {}
     facts = [one.record["model"], one.record.get("data", {}).get("sha256"), kept]
     facts += [served.get("model"), served.get("arguments")]

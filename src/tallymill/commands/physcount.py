@@ -10,9 +10,12 @@ from cyclopts import App, Parameter
 
 from tallymill.commands.base import DONE, FAILED, SOME_FAILED, Json, app, print_json
 from tallymill.engine.physcount.parse import MAX_COUNT, Rule
+from tallymill.engine.physcount.score import RESAMPLES
 from tallymill.engine.words import counted
 from tallymill.errors import UsageError
 from tallymill.runners import console
+from tallymill.runners.physcount.example import SCENES
+from tallymill.runners.physcount.report import GROUPS
 
 physcount = App(name="physcount", help="Ask multimodal models to count physical entities, and score their answers.")
 app.command(physcount)
@@ -51,7 +54,7 @@ def check(*, data: Data, as_json: Json = False) -> int:
 
 
 @physcount.command
-def example(*, out: Path, scenes: int = 12, seed: int = 0, as_json: Json = False) -> int:
+def example(*, out: Path, scenes: int = SCENES, seed: int = 0, as_json: Json = False) -> int:
     """Draw a small dataset with mirrors and glass whose answers are known by construction.
 
     Parameters
@@ -87,7 +90,7 @@ def score(
     compare: Annotated[tuple[Path, Path] | None, Parameter(negative=())] = None,
     parse: Rule = "strict",
     max_count: int = MAX_COUNT,
-    resamples: int = 2_000,
+    resamples: int = RESAMPLES,
     published: bool = False,
     out: Path | None = None,
     as_json: Json = False,
@@ -160,8 +163,8 @@ def report(
     out: Path,
     parse: Rule = "strict",
     max_count: int = MAX_COUNT,
-    resamples: int = 2_000,
-    groups: int = 8,
+    resamples: int = RESAMPLES,
+    groups: int = GROUPS,
     title: str | None = None,
     as_json: Json = False,
 ) -> int:

@@ -10,12 +10,18 @@ from cyclopts import Parameter
 
 from tallymill.commands.base import DONE, SOME_FAILED, Json, print_json
 from tallymill.commands.physcount import Data, physcount
-from tallymill.engine.physcount.picture import LONG_EDGE
 from tallymill.engine.physcount.request import Mode
 from tallymill.errors import UsageError
 from tallymill.runners import console
+from tallymill.runners.physcount import ask as asking
+from tallymill.runners.physcount.ask import CONCURRENCY
+from tallymill.runners.physcount.client import KEY_VARIABLE
+from tallymill.runners.physcount.pace import Patience
+from tallymill.runners.physcount.plan import AskSettings
+from tallymill.runners.physcount.serve import WAIT, Serve
 
 Several = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+_SETTINGS, _PATIENCE = AskSettings(), Patience()
 
 
 @physcount.command
@@ -28,23 +34,23 @@ def ask(
     serve: str | None = None,
     vllm_python: Path | None = None,
     vllm_arg: Several = (),
-    serve_wait: float = 900.0,
-    key_from: str = "OPENAI_API_KEY",
-    mode: Mode = "independent",
-    long_edge: int = LONG_EDGE,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    reasoning_effort: str = "auto",
-    max_tokens: int = 32_768,
-    token_field: str = "max_completion_tokens",
-    seed: int | None = None,
+    serve_wait: float = WAIT,
+    key_from: str = KEY_VARIABLE,
+    mode: Mode = _SETTINGS.mode,
+    long_edge: int = _SETTINGS.long_edge,
+    temperature: float | None = _SETTINGS.temperature,
+    top_p: float | None = _SETTINGS.top_p,
+    reasoning_effort: str = _SETTINGS.reasoning_effort,
+    max_tokens: int = _SETTINGS.max_tokens,
+    token_field: str = _SETTINGS.token_field,
+    seed: int | None = _SETTINGS.seed,
     limit: int | None = None,
     groups: Several = (),
     retry_refused: Annotated[bool, Parameter(negative=())] = False,
-    concurrency: int = 64,
-    attempts: int = 6,
-    retry_wait: float = 1.0,
-    timeout: float = 1800.0,
+    concurrency: int = CONCURRENCY,
+    attempts: int = _PATIENCE.attempts,
+    retry_wait: float = _PATIENCE.first_wait,
+    timeout: float = _PATIENCE.timeout,
     as_json: Json = False,
 ) -> int:
     """Ask a model every question, and keep every answer; the same command continues what was stopped.
@@ -98,11 +104,6 @@ def ask(
     timeout
         Seconds after which a request without a reply is given up.
     """
-    # The engine's imports are heavy, and help needs none of them.
-    from tallymill.runners.physcount import ask as asking
-    from tallymill.runners.physcount.pace import Patience
-    from tallymill.runners.physcount.plan import AskSettings
-    from tallymill.runners.physcount.serve import Serve
     from tallymill.runners.physcount.tables import show_asked
 
     if serve is None and (vllm_python is not None or vllm_arg):
