@@ -38,7 +38,7 @@ def test_a_refused_request_is_a_row_and_never_an_answer(asker, chat, reply, stat
     assert summary.reasons == [(f"HTTP {status}", 1, BAD, f"HTTP {status}: cannot read image 7")]
     found = read_predictions(asker.run, read_dataset(asker.data))
     assert found.missing == [BAD]
-    assert found.failed == {BAD: f"HTTP {status}: cannot read image 7"}
+    assert found.refused == {BAD: f"HTTP {status}: cannot read image 7"}
     before = len(chat.seen)
     asker()
     assert len(chat.seen) == before  # it would be refused again
