@@ -188,4 +188,5 @@ async def _pieces(body: Sequence[bytes], sent: Callable[[], None]) -> AsyncItera
 
 
 def _said(exc: BaseException) -> str:
-    return str(exc) or type(exc).__name__
+    """An error in words; how aiohttp would have checked a certificate says nothing, least of all with http."""
+    return str(exc).replace(" ssl:default", "") or type(exc).__name__

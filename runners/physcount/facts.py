@@ -7,6 +7,12 @@ from typing import Any
 
 from tallymill.engine.physcount.predictions import Predictions
 from tallymill.engine.report.physcount.page import RunFacts
+from tallymill.runners.physcount.plan import AUTO
+from tallymill.runners.physcount.record import EFFORT
+
+NOT_SENT = "not sent"
+# Without them a server does as it likes.
+_OPTIONAL = ("temperature", "top_p", EFFORT, "seed")
 
 
 def facts_of(one: Predictions) -> RunFacts:
@@ -16,13 +22,14 @@ def facts_of(one: Predictions) -> RunFacts:
     selection = record.get("selection") or {}
     facts: dict[str, Any] = {
         "read from": one.path,
+        "SHA-256 of the file": one.sha256,
         "model": record.get("model"),
         "endpoint": record.get("endpoint"),
         **{f"served, {name}": value for name, value in (served.items() if isinstance(served, Mapping) else ())},
         "asked": one.mode,
         "begun": record.get("created"),
         "prompt, SHA-256": record.get("prompt_sha256"),
-        **{f"setting {name.replace('_', ' ')}": value for name, value in (record.get("settings") or {}).items()},
+        **_settings(record),
         **{f"{name}, SHA-256": digest for name, digest in one.dataset.sha256.items()},
         "groups asked about": f"{len(one.dataset.groups):,}" if selection.get("group_ids") is not None else None,
         "tallymill": record.get("tallymill"),
@@ -30,6 +37,19 @@ def facts_of(one: Predictions) -> RunFacts:
     }
     listed = [(name, str(value)) for name, value in facts.items() if value is not None]
     return RunFacts(one.name, one.path, [*listed, *_continued(record)])
+
+
+def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a RUN sent. Of what may be left to the server it is told that it was."""
+    if not record:
+        return {}
+    settings = {**dict.fromkeys(_OPTIONAL), **(record.get("settings") or {})}
+    if settings.get(EFFORT) == AUTO:
+        settings[EFFORT] = "auto, of which the server has taken nothing yet"
+    return {
+        f"setting {name.replace('_', ' ')}": NOT_SENT if value is None and name in _OPTIONAL else value
+        for name, value in settings.items()
+    }
 
 
 def notes_on_continuing(sets: Sequence[Predictions]) -> list[str]:

@@ -11,6 +11,7 @@ from tallymill import __version__
 from tallymill.engine.physcount.data import Dataset
 from tallymill.engine.physcount.predictions import RECORD, read_record
 from tallymill.engine.physcount.request import prompt_sha256
+from tallymill.engine.words import counted
 from tallymill.errors import RunError
 from tallymill.runners.files import create_json, write_json
 from tallymill.runners.physcount.plan import NONE, AskSettings
@@ -123,16 +124,23 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
         for name in ("model", "arguments"):
             if was_served.get(name) != served[name]:
                 yield _line(f"served.{name}", was_served.get(name), served[name])
-    lost = _lost(before["selection"].get("group_ids"), now["selection"]["group_ids"])
-    if lost:
-        yield f"selection: {lost} groups that were chosen in the RUN are not chosen now"
+    yield from _lost(before["selection"].get("group_ids"), now["selection"]["group_ids"])
 
 
-def _lost(before: Sequence[str] | None, now: Sequence[str] | None) -> int | str:
-    """How many groups a selection lacks that another has; None stands for all groups."""
+def _lost(before: Sequence[str] | None, now: Sequence[str] | None) -> Iterator[str]:
+    """That a selection lacks groups that another has; None stands for all groups."""
     if now is None:
-        return 0
-    return "all those" if before is None else len(set(before) - set(now))
+        return
+    if before is None:
+        yield (
+            f"selection: all groups in the RUN, {counted(len(now), 'group')} now; a RUN may grow, but not shrink: "
+            "leave out --limit and --groups"
+        )
+    elif lost := set(before) - set(now):
+        yield (
+            f"selection: {counted(len(lost), 'group')} of the RUN {'is' if len(lost) == 1 else 'are'} not chosen now; "
+            "a RUN may grow, but not shrink"
+        )
 
 
 def _line(name: str, was: Any, is_now: Any) -> str:

@@ -19,7 +19,7 @@ from tallymill.engine.physcount.published import is_full, published_rows
 from tallymill.engine.physcount.results import Scores
 from tallymill.engine.report.canvas import drawing
 from tallymill.engine.report.physcount.gallery import Card, Gallery, chosen
-from tallymill.engine.report.physcount.page import Data, Page, render
+from tallymill.engine.report.physcount.page import Data, Page, models_of, render
 from tallymill.engine.report.physcount.plots import figures_of
 from tallymill.engine.report.physcount.sweeps import notes_of, pairs_of, sweeps_of
 from tallymill.engine.report.shell import require_templates
@@ -38,13 +38,16 @@ _ORIENTATION = 0x112
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report that was written. ``failed`` counts refused questions, too; ``groups`` are shown in the gallery, and
-    ``images_gone`` of them could not be read.
+    """A report that was written. ``models`` names each set of answers, which are of ``distinct`` models.
+
+    ``failed`` counts refused questions, too; ``groups`` are shown in the gallery, and ``images_gone`` of them could not
+    be read.
     """
 
     out: str
     bytes: int
     models: list[str]
+    distinct: int
     questions: int
     failed: int
     groups: int
@@ -90,7 +93,7 @@ def report(
     gallery = _gallery(dataset, sets, found, groups, seed)
     published, sweeps = published_rows(), sweeps_of(found)
     page = Page(
-        title=title or f"{listed(_models(sets), 3)}: PhysCount report",
+        title=title or f"{listed(models_of(found), 3)}: PhysCount report",
         version=__version__,
         data=_data(dataset),
         found=found,
@@ -126,6 +129,7 @@ def _told(target: Path, size: int, page: Page) -> Report:
         out=str(target),
         bytes=size,
         models=[one.name for one in found],
+        distinct=len(models_of(found)),
         questions=sum(one.statuses.questions for one in found),
         failed=sum(len(one.failed) + len(one.refused) for one in found),
         groups=len(gallery.cards),
@@ -141,11 +145,6 @@ def _ranked(
     both = [(one, engine.score(one, resamples=resamples, rule=parse, max_count=max_count)) for one in sets]
     both.sort(key=lambda pair: -1.0 if pair[1].headline.score.value is None else -pair[1].headline.score.value)
     return [one for one, _ in both], [scores for _, scores in both]
-
-
-def _models(sets: Sequence[Predictions]) -> list[str]:
-    """Each model once, however often it was asked."""
-    return [*dict.fromkeys(one.name if one.record is None else str(one.record["model"]) for one in sets)]
 
 
 def _data(dataset: Dataset) -> Data:

@@ -19,10 +19,10 @@ SUMMARY = "summary.json"
 class AskSummary:
     """A RUN in numbers; written to ``summary.json``.
 
-    ``questions`` are those chosen: ``answered``, ``refused`` for good, ``failed`` (asked again by the next call) or
-    ``left``. Tokens are the server's own count over the requests of these: ``cached_tokens`` are the prompt tokens
-    that it did not compute anew, None where it never tells. ``reasons`` counts errors, the commonest first, each with
-    its text and id where it first struck. ``speed`` is of the call that last asked something.
+    ``questions`` are those chosen of ``questions_of_set``: ``answered``, ``refused`` for good, ``failed`` (asked again
+    by the next call) or ``left``. Tokens are the server's own count over the requests of these: ``cached_tokens`` are
+    the prompt tokens that it did not compute anew, None where it never tells. ``reasons`` counts errors, the commonest
+    first, each with its text and id where it first struck. ``speed`` is of the call that last asked something.
     """
 
     run: str
@@ -39,6 +39,7 @@ class AskSummary:
     cached_tokens: int | None
     reasons: list[tuple[str, int, str, str]] = field(default_factory=list)
     speed: Speed | None = None
+    questions_of_set: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -91,6 +92,7 @@ def summarise(
         cached_tokens=_total(requests, "cached_tokens"),
         reasons=_reasons(asked),
         speed=speed,
+        questions_of_set=record["data"].get("questions"),
     )
 
 

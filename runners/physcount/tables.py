@@ -13,7 +13,9 @@ _SHOWN_REASONS = 10
 def show_asked(summary: AskSummary) -> None:
     """Counts, tokens and speed of a RUN that asks, and why some questions have no answer."""
     table = Table(show_header=False, box=None)
-    table.add_row("questions", f"{summary.questions:,}")
+    whole = summary.questions_of_set
+    part = "" if whole in (None, summary.questions) else f" of {whole:,} questions of the set"
+    table.add_row("questions", f"{summary.questions:,}{part}")
     for name in ("answered", "refused", "failed", "left"):
         if name != "left" or summary.left:
             table.add_row(name, f"{getattr(summary, name):,}")
@@ -25,7 +27,11 @@ def show_asked(summary: AskSummary) -> None:
     table.add_row("reasoning effort", summary.reasoning_effort or "not sent")
     if summary.speed is not None:
         rate = f"{summary.speed.questions_per_second:,.1f} questions/s"
-        table.add_row("speed", f"{rate} ({summary.speed.requests:,} requests in {summary.speed.seconds:,.1f} s)")
+        at_once = summary.speed.questions == summary.questions
+        table.add_row(
+            "speed" if at_once else "speed of the last call",
+            f"{rate} ({summary.speed.requests:,} requests in {summary.speed.seconds:,.1f} s)",
+        )
     console.out.print(table)
     for reason, count, question, text in summary.reasons[:_SHOWN_REASONS]:
         what = "" if text == reason else f": {text.removeprefix(reason).removeprefix(': ')}"

@@ -100,7 +100,7 @@ class BoardRow:
 
 def render(page: Page) -> str:
     """The page as HTML. Raises ``MissingExtraError`` without jinja2."""
-    models = [row for row in page.published if not row.setting]
+    published = [row for row in page.published if not row.setting]
     settings = [row for row in page.published if row.setting]
     absent = {"joint": not page.joint, "resolution": not page.sweeps}
     return filled(
@@ -112,11 +112,12 @@ def render(page: Page) -> str:
         page=page,
         data=page.data,
         found=page.found,
+        models=len(models_of(page.found)),
         tiles=page.found[:MOST_TILES],
         notes=_notes(page),
-        board=board(page.found, models),
+        board=board(page.found, published),
         letters=[*FAMILY_LETTERS.values()],
-        published=models,
+        published=published,
         paper_gains=_gains(settings),
         paper_sweep=settings,
         families=FAMILIES,
@@ -139,6 +140,11 @@ def render(page: Page) -> str:
         modes=[(mode, mode_words(mode)) for mode in MODES],
         few_models=len(page.gallery.models) <= MOST_COLUMNS,
     )
+
+
+def models_of(found: Sequence[Scores]) -> list[str]:
+    """Each model once, however often it was asked; a file stands for itself."""
+    return [*dict.fromkeys(one.name if one.record is None else str(one.record["model"]) for one in found)]
 
 
 def board(found: Sequence[Scores], published: Sequence[PublishedRow]) -> list[BoardRow]:

@@ -195,9 +195,10 @@ def report(
     else:
         for note in written.notes:
             console.show_line(f"note: {note}")
+        sets = "" if written.distinct == len(written.models) else f" in {len(written.models):,} sets of answers"
         gone = f", {written.images_gone} of their images gone" if written.images_gone else ""
         console.show_line(
-            f"{counted(len(written.models), 'model')} scored; {counted(written.groups, 'group')} shown{gone}; "
+            f"{counted(written.distinct, 'model')} scored{sets}; {counted(written.groups, 'group')} shown{gone}; "
             f"{written.bytes / 1e6:.1f} MB written to {written.out}"
         )
     return SOME_FAILED if written.failed else DONE

@@ -64,6 +64,25 @@ def test_what_failed_is_asked_again(call, there, chat, reply):
     assert "continuing: 5 of 6 questions were done before" in err
 
 
+def test_a_part_is_told_as_one_and_a_run_does_not_shrink(call, there):
+    code, out, _ = call(*there, "--limit", 2)
+    assert (code, "4 of 6 questions of the set" in out, "speed of the last call" in out) == (0, True, False)
+    code, out, _ = call(*there)
+    assert (code, "of the set" in out) == (0, False)
+    assert "speed of the last call" in out
+    assert "(2 requests in" in out
+    code, _, err = call(*there, "--limit", 2)
+    assert code == 1
+    assert "selection: all groups in the RUN, 2 groups now; a RUN may grow, but not shrink: leave out --limit" in err
+
+
+def test_a_server_that_is_not_there_is_told_without_words_of_tls(call):
+    code, _, err = call("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--attempts", 1)
+    assert code == 1
+    assert "Cannot connect to host 127.0.0.1:9 [" in err
+    assert "ssl" not in err
+
+
 def test_what_was_refused_is_asked_again_when_that_is_wanted(call, there, chat, reply):
     chat.answer = lambda seen: reply.error(400, "a filter") if seen.question == "i1g0q0" else "1"
     assert call(*there)[0] == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -97,7 +98,7 @@ def test_the_same_input_gives_the_same_bytes_and_the_command_says_what_it_wrote(
     out = tmp_path / "again.html"
     given = ["physcount", "report", "--data", str(dataset.root), "--runs", *map(str, runs), "--out", str(out)]
     assert run([*given, "--resamples", "20"]) == 3  # a request failed
-    assert "3 models scored" in capsys.readouterr().out
+    assert "1 model scored in 3 sets of answers; " in capsys.readouterr().out
     assert out.read_text("utf-8") == html
     assert run([*given, "--resamples", "0", "--groups", "0", "--title", "Mine", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["groups"] == 0
@@ -131,6 +132,21 @@ def test_phys_gnd_shows_its_groups_and_estimates_without_spread_say_so(dataset, 
     assert "no spread" not in report_of(dataset, runs, tmp_path, resamples=0)[1]
     joint = html[html.index('id="joint"') : html.index('id="resolution"')]
     assert "Not of like with like: Phys-Gnd." in joint
+
+
+def test_what_was_left_to_the_server_is_told_as_not_sent(dataset, runs, physcount_example, tmp_path):
+    file = physcount_example.write_predictions(tmp_path / "p.jsonl", physcount_example.true_answers(dataset))
+    auto = physcount_example.write_run(tmp_path / "auto", dataset, {}, model="n", reasoning_effort="auto", seed=7)
+    _, html = report_of(dataset, [runs[1], file, auto], tmp_path)
+    told = re.sub(r"<[^>]+>", "|", html[html.index('id="run"') :])
+    assert told.count("|setting temperature|||not sent|") == 2
+    assert told.count("|setting top p|||not sent|") == 2
+    assert "|setting reasoning effort|||high|" in told
+    assert "|setting reasoning effort|||auto, of which the server has taken nothing yet|" in told
+    assert "|setting seed|||7|" in told
+    assert f"|SHA-256 of the file|||{hashlib.sha256(file.read_bytes()).hexdigest()}|" in told
+    assert "answered by 3 models.</p>" in html
+    assert "answered by 1 model in 3 sets of answers.</p>" in report_of(dataset, runs, tmp_path)[1]
 
 
 def test_strange_responses_are_shown_and_inert(dataset, physcount_example, tmp_path):
