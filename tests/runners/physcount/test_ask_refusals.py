@@ -23,6 +23,7 @@ def test_a_server_that_refuses_everything_uses_up_no_question(many, chat, reply,
     with pytest.raises(RunError, match="20 requests were refused with no answer in between") as caught:
         many(concurrency=4)
     assert f"HTTP {status}: a gateway's filter" in str(caught.value)
+    assert "a --concurrency above 20 lets more be refused in a row" in str(caught.value)
     assert len(chat.seen) == 20
     assert many.rows() == []
     chat.answer = lambda _: "1"
