@@ -86,5 +86,5 @@ class Doubt:
         raise RunError(
             f"{self._shown}: {requests} {came} with no answer in between, the last with: {last.error}",
             hint=f"{known}no refusal of these is kept: once the reason is gone, the same command asks them again "
-            f"(where it is the questions that it minds, a --concurrency above {self._most} lets more be refused in a row)",
+            f"(if it does mind the questions: a --concurrency above {self._most} lets more be refused in a row)",
         )

@@ -114,7 +114,7 @@ def test_a_part_of_the_groups(asker, chat):
     assert asker.record()["selection"]["group_ids"] == ["i0g0", "i1g0"]
     assert asker().questions == 6  # more may be asked later
     assert len(chat.seen) == 6
-    with pytest.raises(RunError, match="chosen in the RUN"):
+    with pytest.raises(RunError, match="selection: all groups in the RUN, 1 group now"):
         asker(groups=["i2g0"])
 
 

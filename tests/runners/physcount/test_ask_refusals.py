@@ -105,7 +105,7 @@ def test_a_wrong_url_refuses_nothing_of_a_run_that_goes_on(asker, chat, reply):
 
 def test_a_server_that_begins_to_fail_all_the_time_is_left_alone(many, chat, reply):
     chat.answer = lambda _: "1" if len(chat.seen) <= 30 else reply.error(500)
-    with pytest.raises(RunError, match="2[0-3] requests failed one after another"):
+    with pytest.raises(RunError, match=r"2[0-3] requests failed one after another"):
         many(attempts=1, concurrency=4)
     assert 50 <= len(many.rows()) < 60
     chat.answer = lambda _: "1"
