@@ -1,12 +1,14 @@
-"""PhysCount's questions asked of a real vLLM: questions/s and prompt tokens, against a loop that asks one at a time.
+"""PhysCount's questions asked of a real vLLM: questions/s and prompt tokens, against scripts as they are written.
 
 Two servers with the same tiny model run on this machine, one with prefix caching and one without. In every round each
-peer asks the same number of questions about pictures of its own, which no server has seen. The loop encodes the
-picture anew for every question, as scripts do. ``make vllm-env`` installs what this needs.
+peer asks the same number of questions about pictures of its own, which no server has seen. One script asks one question
+at a time, the other has as many in flight as we have; both encode the picture anew for every question. The latter shows
+what comes of concurrency alone. ``make vllm-env`` installs what this needs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import io
@@ -28,10 +30,10 @@ import numpy as np
 from PIL import Image
 
 from tallymill.bench.pairs import aligned
-from tallymill.engine.physcount.data import ANNOTATIONS, FAMILIES, QUESTIONS, Dataset, read_dataset
+from tallymill.engine.physcount.data import ANNOTATIONS, FAMILIES, QUESTIONS, Dataset, Question, read_dataset
 from tallymill.engine.physcount.request import independent_prompt
 from tallymill.errors import TallymillError
-from tallymill.runners.physcount.ask import ask
+from tallymill.runners.physcount.ask import CONCURRENCY, ask
 from tallymill.runners.physcount.plan import AskSettings
 from tallymill.runners.physcount.serve import Serve, Server
 
@@ -47,7 +49,7 @@ ENVIRONMENT = {
 }
 _ARGUMENTS = ("--enforce-eager", "--block-size=32")
 _JSON = {"Content-Type": "application/json"}
-_OURS, _LOOP, _BARE = "tallymill", "loop, caching on", "loop, caching off"
+_OURS, _GATHER, _LOOP, _BARE = "tallymill", "gather, caching on", "loop, caching on", "loop, caching off"
 
 
 def run(images: int = IMAGES, rounds: int = ROUNDS, python: str = ".venv-vllm/bin/python") -> dict[str, Any]:
@@ -84,6 +86,7 @@ def _measure(folder: Path, servers: ExitStack, images: int, rounds: int, python:
     }
     peers: dict[str, tuple[str, Callable[[Dataset, str, Path], None]]] = {
         _OURS: (urls["on"], _ask),
+        _GATHER: (urls["on"], _gather),
         _LOOP: (urls["on"], _loop),
         _BARE: (urls["off"], _loop),
     }
@@ -130,25 +133,50 @@ def _loop(dataset: Dataset, url: str, _out: Path) -> None:
     """One question after another, each with a picture that is read and encoded for it, on a connection of its own."""
     place = urlsplit(url)
     for question in dataset.questions:
-        file = io.BytesIO()
-        with Image.open(dataset.image_path(question)) as image:
-            image.convert("RGB").save(file, "PNG")
-        picture = {"url": "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()}
-        content = [
-            {"type": "image_url", "image_url": picture},
-            {"type": "text", "text": independent_prompt(question.question)},
-        ]
-        body = {
-            "model": MODEL,
-            "max_completion_tokens": MOST_TOKENS,
-            "messages": [{"role": "user", "content": content}],
-        }
+        body = json.dumps(_body(dataset, question))
         connection = http.client.HTTPConnection(place.netloc)
-        connection.request("POST", f"{place.path}/chat/completions", json.dumps(body), _JSON)
+        connection.request("POST", f"{place.path}/chat/completions", body, _JSON)
         reply = json.loads(connection.getresponse().read())
         connection.close()
-        if "choices" not in reply:
-            raise TallymillError(f"the server answered {str(reply)[:200]}")
+        _require_answer(reply)
+
+
+def _gather(dataset: Dataset, url: str, _out: Path) -> None:
+    """All questions at once in the order of their file, so many in flight, over one session that keeps connections."""
+    import aiohttp
+
+    async def one(question: Question, session: aiohttp.ClientSession, room: asyncio.Semaphore) -> None:
+        async with room, session.post(f"{url}/chat/completions", json=_body(dataset, question)) as reply:
+            _require_answer(await reply.json())
+
+    async def every() -> None:
+        room = asyncio.Semaphore(CONCURRENCY)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+            await asyncio.gather(*(one(question, session, room) for question in dataset.questions))
+
+    asyncio.run(every())
+
+
+def _body(dataset: Dataset, question: Question) -> dict[str, Any]:
+    """A request with its picture, read and encoded for it."""
+    file = io.BytesIO()
+    with Image.open(dataset.image_path(question)) as image:
+        image.convert("RGB").save(file, "PNG")
+    picture = {"url": "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()}
+    content = [
+        {"type": "image_url", "image_url": picture},
+        {"type": "text", "text": independent_prompt(question.question)},
+    ]
+    return {
+        "model": MODEL,
+        "max_completion_tokens": MOST_TOKENS,
+        "messages": [{"role": "user", "content": content}],
+    }
+
+
+def _require_answer(reply: Any) -> None:
+    if "choices" not in reply:
+        raise TallymillError(f"the server answered {str(reply)[:200]}")
 
 
 def _tokens(url: str) -> tuple[int, int]:
