@@ -166,7 +166,8 @@ class Client:
                 if len(read) > _MOST_REPLY:
                     return Outcome(TRANSIENT, http_status=reply.status, error="malformed reply: it does not end")
             # Here too, for an error that is cut short could keep a part of a secret.
-            return outcome_of(reply.status, reply.headers, self._endpoint.hiding.body(bytes(read)))
+            without = self._endpoint.hiding.body(bytes(read))
+            return outcome_of(reply.status, reply.headers, without, hide=self._endpoint.clean)
 
 
 def _proxy_for(url: str) -> str | None:

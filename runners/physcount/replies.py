@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
+from tallymill.engine.physcount.data import MOST_WHOLE
 from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
+from tallymill.runners.physcount.bodies import Body
 
 TRANSIENT: Final = "transient"
 FATAL: Final = "fatal"
@@ -20,7 +22,6 @@ Kind = Literal["answered", "refused", "transient", "fatal"]
 _REFUSED = frozenset({400, 413, 415, 422, 451})
 _TRANSIENT = frozenset({408, 409, 423, 425, 429})
 _OVERLOADED = frozenset({429, 503, 529})
-MOST_TEXT = 500
 HINTS = {
     401: "the server does not take the key: see --key-from",
     403: "the server does not allow this: look at the key, see --key-from, and at --model",
@@ -65,14 +66,27 @@ class Outcome:
     unsent: bool = False
 
 
-def outcome_of(status: int, headers: Mapping[str, str], body: bytes, *, now: datetime | None = None) -> Outcome:
-    """The meaning of an HTTP reply; ``now`` is for a ``Retry-After`` that is a date."""
+def outcome_of(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    now: datetime | None = None,
+    hide: Callable[[str], str] = str,
+) -> Outcome:
+    """The meaning of an HTTP reply; ``now`` is for a ``Retry-After`` that is a date, ``hide`` takes secrets out of what
+    is told of an error.
+    """
+    return _meaning(status, headers, Body(headers, body, hide), now)
+
+
+def _meaning(status: int, headers: Mapping[str, str], body: Body, now: datetime | None) -> Outcome:
     if 200 <= status < 300:
         return _from_completion(status, headers, body, now)
     return Outcome(
-        _kind_of(status, body),
+        _kind_of(status, body.data),
         http_status=status,
-        error=f"HTTP {status}: {_told(body)}".removesuffix(": "),
+        error=f"HTTP {status}: {body.told()}".removesuffix(": "),
         hint=HINTS.get(status),
         retry_after=seconds_of(headers.get("Retry-After"), now),
         overloaded=status in _OVERLOADED,
@@ -101,31 +115,31 @@ def _kind_of(status: int, body: bytes) -> Kind:
     return TRANSIENT if _can_pass(status) else FATAL
 
 
-def _from_completion(status: int, headers: Mapping[str, str], body: bytes, now: datetime | None) -> Outcome:
+def _from_completion(status: int, headers: Mapping[str, str], body: Body, now: datetime | None) -> Outcome:
     """The answer of a completion. A reply of another shape is a fault of something between us and the model."""
 
     def wrong(what: str) -> Outcome:
         return Outcome(TRANSIENT, http_status=status, error=f"malformed reply: {what}")
 
     try:
-        reply = json.loads(body)
-    except (ValueError, RecursionError) as exc:
-        return wrong(f"not JSON ({exc}): {_cut(body)}" if body.strip() else "empty")
+        reply = body.value()
+    except ValueError as exc:
+        return wrong(f"not JSON ({exc}): {body.text()}" if body.data.strip() else "empty")
     if not isinstance(reply, dict):
-        return wrong(f"not an object: {_cut(body)}")
+        return wrong(f"not an object: {body.text()}")
     if reply.get("error") and not reply.get("choices"):  # some gateways say 200 and mean the error of what is behind
         return _from_error(status, reply["error"], headers, body, now)
     choices = reply.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        return wrong(f"no message in it: {_cut(body)}")
+        return wrong(f"no message in it: {body.text()}")
     content = message.get("content")
     if not isinstance(content, str | list | None):
-        return wrong(f"content is neither text nor a list: {_cut(body)}")
+        return wrong(f"content is neither text nor a list: {body.text()}")
     finish = choice.get("finish_reason")
     if finish == "error":
-        return wrong(f"the server broke off: {_cut(body)}")
+        return wrong(f"the server broke off: {body.text()}")
     refusal = message.get("refusal")
     return Outcome(
         ANSWERED,
@@ -133,19 +147,19 @@ def _from_completion(status: int, headers: Mapping[str, str], body: bytes, now: 
         reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
         finish_reason=_text(finish),
         http_status=status,
-        error=f"the model declined: {_cut(str(refusal).encode())}" if refusal else None,
+        error=f"the model declined: {body.short(str(refusal))}" if refusal else None,
         usage=_usage(reply.get("usage")),
     )
 
 
-def _from_error(status: int, error: Any, headers: Mapping[str, str], body: bytes, now: datetime | None) -> Outcome:
+def _from_error(status: int, error: Any, headers: Mapping[str, str], body: Body, now: datetime | None) -> Outcome:
     code = error.get("code") if isinstance(error, dict) else None
     if type(code) is int and 400 <= code < 600:
-        return outcome_of(code, headers, body, now=now)
+        return _meaning(code, headers, body, now)
     return Outcome(
         TRANSIENT,
         http_status=status,
-        error=f"error in a reply: {_told(body)}",
+        error=f"error in a reply: {body.told()}",
         retry_after=seconds_of(headers.get("Retry-After"), now),
     )
 
@@ -163,24 +177,7 @@ def _usage(usage: Any) -> Usage:
 
 
 def _whole(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
-def _told(body: bytes) -> str:
-    """What a server says of an error, in whichever of the usual places."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return _cut(body)
-    for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and found.get(name):
-            found = found[name]
-    return _cut((found if isinstance(found, str) else json.dumps(found)).encode("utf-8", "replace"))
-
-
-def _cut(body: bytes) -> str:
-    text = " ".join(body[: 4 * MOST_TEXT].decode("utf-8", "replace").split())
-    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+    return value if type(value) is int and 0 <= value <= MOST_WHOLE else None
 
 
 def seconds_of(value: str | None, now: datetime | None = None) -> float | None:

@@ -105,7 +105,9 @@ def last_speed(run: Path) -> Speed | None:
 
 
 def _total(requests: Iterable[dict[str, Any]], name: str) -> int | None:
-    told = [row["usage"][name] for row in requests if row.get("usage", {}).get(name) is not None]
+    """The sum of what was told. Records come from a disk, so a usage may be anything."""
+    usages = [row["usage"] for row in requests if isinstance(row.get("usage"), dict)]
+    told = [usage[name] for usage in usages if type(usage.get(name)) is int]
     return sum(told) if told else None
 
 

@@ -88,3 +88,35 @@ def test_user_and_password_of_the_url_are_not_written(asker, chat):
         text = path.read_text()
         assert "password-of-theirs" not in text
         assert "2026-secret" not in text
+
+
+def test_a_key_in_an_error_of_another_encoding_is_not_kept(asker, chat, key):
+    def says(seen):
+        text = '{"error": {"message": "' + "x" * 480 + key + '"}}'
+        text = text if seen.question == BAD else f"<html>{text}"
+        return web.Response(status=400, body=text.encode("utf-16-le")) if seen.question in (BAD, "i2g0q0") else "3"
+
+    chat.answer = says
+    assert asker().refused == 2
+    for path in asker.run.rglob("*"):
+        text = path.read_text()
+        assert key[:4] not in text.replace("\\u0000", "").replace("\0", ""), path
+        assert "\\u0000" not in text
+
+
+def test_a_reply_that_is_too_deep_fails_alone(asker, chat, reply):
+    deep = []
+    for _ in range(400):
+        deep = [deep]
+    chat.answer = lambda seen: deep_reply if seen.question == BAD else "3"
+    deep_reply = reply.completion(deep)
+    summary = asker()
+    assert (summary.answered, summary.failed) == (5, 1)
+    assert asker.by_question()[BAD]["error"].startswith("malformed reply: ")
+
+
+def test_absurd_counts_of_tokens_do_not_end_a_run(asker, chat, reply):
+    chat.answer = lambda _: reply.completion("3", usage={"prompt_tokens": 10**25, "completion_tokens": 1})
+    first = asker()
+    assert (first.prompt_tokens, first.completion_tokens) == (None, 6)
+    assert asker() == first

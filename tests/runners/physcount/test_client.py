@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
+import json
 import socket
 import threading
 from contextlib import contextmanager
+from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 import pytest
 from aiohttp import web
@@ -66,6 +70,16 @@ def test_a_secret_is_found_in_every_form(said, kept):
     assert hiding.text(said) == kept
     assert hiding.value([{"text": said, said: [said, 1, None]}]) == [{"text": kept, kept: [kept, 1, None]}]
     assert hiding.body(b"\xff" + said.encode()) == b"\xff" + kept.encode()
+
+
+@pytest.mark.parametrize("escape", [html.escape, escape, lambda key: "".join(f"&#x{ord(one):X};" for one in key)])
+@pytest.mark.parametrize(
+    "then", [str, html.escape, json.dumps, lambda text: text.replace("&", r"\u0026"), quote, lambda text: f"<{text}>"]
+)
+def test_a_secret_is_found_in_html(escape, then):
+    hiding = Hiding(["s&k<i>'t\"/12345"])
+    assert "12345" not in hiding.text(then(escape("s&k<i>'t\"/12345")))
+    assert hiding.text("s&amp;k&#60;i&#062;&apos;t&quot;&sol;12345 &amp;") == "[secret] &amp;"
 
 
 def test_every_part_of_a_url_that_is_secret():

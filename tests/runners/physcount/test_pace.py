@@ -153,12 +153,50 @@ def test_errors_are_told_in_whichever_place_they_stand():
         (b'{"object": "error", "message": "old vLLM"}', "old vLLM"),
         (b'{"detail": [{"loc": ["body"], "msg": "required"}]}', '[{"loc": ["body"], "msg": "required"}]'),
         (b"<html>", "<html>"),
-        (b"\xff\xfe", "��"),
+        (b"not \xff\xfe", "not ��"),
+        (b"\xff\xfe" + "n\x00o \x1b[31m".encode("utf-16-le"), "no [31m"),
         (b"[" * 100_000, "[" * 499 + "…"),
     ]:
         assert outcome_of(400, {}, body).error == f"HTTP 400: {told}"
     assert outcome_of(400, {}, b"").error == "HTTP 400"
     assert len(outcome_of(500, {}, b"x" * 10_000).error) < 600
+
+
+@pytest.mark.parametrize("hidden", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "cp037"])
+@pytest.mark.parametrize("body", ['{"error": {"message": "ERROR"}}', "<html>ERROR", "é ERROR"])
+def test_a_secret_in_any_encoding_is_hidden_before_the_text_is_cut(hidden, body):
+    said = body.replace("ERROR", "x" * 480 + " the-key-of-somebody!").encode(hidden)
+    headers = {"Content-Type": f"text/html; charset={hidden}"}
+    told = outcome_of(400, headers, said, hide=lambda text: text.replace("the-key-of-somebody", "[secret]")).error
+    assert "xxxx" in told
+    assert " the" not in told
+    assert "\0" not in told
+
+
+@pytest.mark.parametrize("body", [b"\xe9\xff", b"\xe9" + b"a" * 20_000, b"\xe9" * 20_000])
+def test_charsets_that_are_none_or_no_text(body):
+    for charset in ("hex", "undefined", "no-such", "'latin-1'"):
+        told = outcome_of(500, {"Content-Type": f"a/b; charset={charset}"}, body).error
+        assert told.startswith("HTTP 500: " + ("é" if "latin" in charset else "�"))
+
+
+def test_the_halves_of_a_character_do_no_harm():
+    assert outcome_of(400, {}, b'{"error": "a\\ud800b"}').error == "HTTP 400: a?b"
+    assert outcome_of(400, {}, b'"' + "ä".encode() * 20_000).error.endswith("ää…")
+
+
+@pytest.mark.parametrize("deep", ["[" * 500 + "]" * 500, '{"a":' * 300 + "1" + "}" * 300])
+def test_a_reply_that_is_nested_too_deeply(deep):
+    message = f'{{"choices": [{{"message": {{"content": [{deep}], "reasoning": {deep}}}}}]}}'
+    found = outcome_of(200, {}, message.encode())
+    assert (found.kind, found.error[:47]) == ("transient", "malformed reply: not JSON (nested more than 64 ")
+    assert outcome_of(400, {}, f'{{"error": {deep}}}'.encode()).kind == "refused"
+
+
+def test_token_counts_that_no_server_can_mean_are_not_kept():
+    usage = b'{"prompt_tokens": 1234567890123456789012345, "completion_tokens": 9007199254740991}'
+    found = outcome_of(200, {}, b'{"choices": [{"message": {"content": "3"}}], "usage": ' + usage + b"}")
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (None, 9007199254740991)
 
 
 def test_a_reply_that_would_break_a_decoder():
