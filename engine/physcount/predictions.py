@@ -4,60 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from tallymill.engine.manifests.base import Faults, brief
 from tallymill.engine.physcount.data import Dataset, Size
+from tallymill.engine.physcount.lines import bytes_of, lines
 from tallymill.engine.physcount.parse import (
     MAX_COUNT,
     MISSING,
     LongNumber,
     Parsed,
     Rule,
-    json_float,
-    json_integer,
-    no_constant,
     parse_answer,
     parse_joint,
     parse_prediction,
 )
-from tallymill.engine.physcount.request import MODES
+from tallymill.engine.physcount.run_files import ANSWERED, ANSWERS, RECORD, REFUSED, read_answers, read_record
 from tallymill.engine.words import counted, listed
 from tallymill.errors import ManifestError, RunError
 
-ANSWERS, RECORD = "answers.jsonl", "run.json"
-# What became of a request, as its record says.
-ANSWERED: Final = "answered"
-REFUSED: Final = "refused"
-FAILED: Final = "failed"
-_STATUSES = (ANSWERED, REFUSED, FAILED)
 _A_LINE = '{"question_id": "…", "response": "13"}'
 # Files that somebody may take for predictions; of anything else the lines tell whether they are JSON.
 _OTHER_FORMS = frozenset({".csv", ".tsv", ".parquet", ".xlsx"})
-_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=no_constant)
-
-
-class _TwiceError(ValueError):
-    """A key that stands twice in an object: JSON decoders take the last one, and say nothing."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _TwiceError(f"the key {brief(name)} stands twice")
-    return found
-
-
-_LINE_DECODER = json.JSONDecoder(
-    parse_int=json_integer, parse_float=json_float, parse_constant=no_constant, object_pairs_hook=_once
-)
-# What a server sent among its blocks of text is kept in a RUN, whatever it is; NaN is the text "NaN" then.
-_RUN_DECODER = json.JSONDecoder(parse_int=json_integer, parse_float=json_float, parse_constant=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +101,8 @@ def _of_file(path: Path, dataset: Dataset, rule: Rule, max_count: int, name: str
     answers: dict[str, Answer] = {}
     first: dict[str, int] = {}
     duplicates: list[str] = []
-    data, faults = _bytes_of(path), Faults(str(path))
-    for at, number, row in _lines(path.name, data, faults):
+    data, faults = bytes_of(path), Faults(str(path))
+    for at, number, row in lines(path.name, data, faults):
         key = _key(row, at, faults)
         if key is None:
             continue
@@ -244,69 +215,6 @@ def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str |
     )
 
 
-def read_record(run: Path) -> dict[str, Any]:
-    """What shaped a RUN of ``physcount ask``."""
-    path = run / RECORD
-    try:
-        record = _DECODER.decode(path.read_text("utf-8"))
-    except OSError as exc:
-        raise RunError(
-            f"{path}: {exc.strerror or exc}", hint="a RUN is a folder that `physcount ask --out` made"
-        ) from None
-    except (ValueError, RecursionError) as exc:
-        raise RunError(f"{path}: not JSON: {exc}", hint="its answers are whole; restore run.json") from None
-    if not isinstance(record, dict) or record.get("kind") != "physcount":
-        raise RunError(f"{path}: not of PhysCount", hint="a RUN is a folder that `physcount ask --out` made")
-    wrong = [*_wrong_keys(record)]
-    if wrong:
-        raise RunError(f"{path}: {listed(wrong, 3)} is missing or not as it must be", hint="restore run.json")
-    return record
-
-
-def _wrong_keys(record: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a record that are not as its readers need them."""
-    data, selection, served = (record.get(key) for key in ("data", "selection", "served"))
-    digests = data.get("sha256") if isinstance(data, dict) else None
-    chosen = selection.get("group_ids", ()) if isinstance(selection, dict) else ()
-    fits = {
-        "mode": record.get("mode") in MODES,
-        "model": isinstance(record.get("model"), str),
-        "settings": isinstance(record.get("settings"), dict),
-        "data": isinstance(data, dict),
-        "data.sha256": isinstance(digests, dict) and all(isinstance(one, str) for one in digests.values()),
-        "selection": isinstance(selection, dict),
-        "selection.group_ids": chosen is None or _texts(chosen),
-        "served": served is None or isinstance(served, dict),
-        "served.arguments": not isinstance(served, dict) or "arguments" in served,
-        "versions": isinstance(record.get("versions", {}), dict),
-        "continued": isinstance(record.get("continued", []), list),
-    }
-    yield from (key for key, as_it_must in fits.items() if not as_it_must)
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
-
-
-def read_answers(run: Path) -> Iterator[dict[str, Any]]:
-    """The records of a RUN, oldest first. A last line without its end was being written when the run was killed."""
-    path = run / ANSWERS
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                row = _RUN_DECODER.decode(line.decode("utf-8"))
-            except (ValueError, RecursionError) as exc:
-                row = exc
-            fits = isinstance(row, dict) and _texts(row.get("question_ids")) and row.get("status") in _STATUSES
-            if not fits:
-                raise RunError(f"{path}, line {number}: no answer: {brief(line)}", hint="remove the line and run ask")
-            yield row
-
-
 def _answers_of(row: Mapping[str, Any], mode: str, rule: Rule, max_count: int) -> dict[str, Answer]:
     ids, response, error = row["question_ids"], row.get("response"), row.get("error")
     if row.get("status") != ANSWERED:
@@ -352,35 +260,3 @@ def _why(answers: Mapping[str, Answer], *, refused: bool) -> dict[str, str]:
     """The errors of what was refused, or of what failed."""
     errors = ((key, one.error) for key, one in answers.items() if one.refused is refused)
     return {key: error for key, error in errors if error is not None}
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise ManifestError(
-            f"{path}: {exc.strerror or exc}", hint="--predictions names a RUN folder or a JSONL file"
-        ) from None
-
-
-def _lines(name: str, data: bytes, faults: Faults) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """The objects of a JSONL file, each with its place in words and its line.
-
-    Lines end at line feeds alone, for answers may hold any other separator.
-    """
-    for number, line in enumerate(data.split(b"\n"), 1):
-        at = f"{name}, line {number}"
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            row = _LINE_DECODER.decode(text) if text else None
-        except _TwiceError as exc:
-            faults.add(at, str(exc))
-        except UnicodeDecodeError as exc:
-            faults.add(f"{at}, byte {exc.start + 1}", "not UTF-8")
-        except (ValueError, RecursionError) as exc:
-            faults.add(at, f"not JSON: {exc}", value=line[:120].decode("utf-8", "replace"))
-        else:
-            if isinstance(row, dict):
-                yield at, number, row
-            elif text:
-                faults.add(at, "not an object", value=row)

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from tallymill.engine.physcount.data import Dataset, read_dataset
-from tallymill.engine.physcount.predictions import ANSWERED, ANSWERS, cut, read_answers, read_record
+from tallymill.engine.physcount.predictions import cut
+from tallymill.engine.physcount.run_files import ANSWERED, ANSWERS, read_answers, read_record
 from tallymill.engine.words import counted
 from tallymill.errors import OutputError, UsageError
 from tallymill.runners.files import made_for, remove_leftovers, write_json

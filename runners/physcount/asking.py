@@ -10,8 +10,8 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tallymill.engine.physcount.predictions import ANSWERED, FAILED, REFUSED
 from tallymill.engine.physcount.request import body_around_image
+from tallymill.engine.physcount.run_files import ANSWERED, FAILED, REFUSED
 from tallymill.errors import RunError
 from tallymill.runners.physcount.answers import AnswerLog
 from tallymill.runners.physcount.client import Client, Endpoint

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
+from tallymill.engine.physcount.run_files import ANSWERED, REFUSED
 from tallymill.engine.words import counted
 from tallymill.errors import RunError
 from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome

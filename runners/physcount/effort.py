@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
+from tallymill.engine.physcount.run_files import ANSWERED, REFUSED
 from tallymill.runners.physcount.plan import AUTO
 from tallymill.runners.physcount.replies import Outcome
 

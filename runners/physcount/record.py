@@ -9,8 +9,8 @@ from typing import Any
 
 from tallymill import __version__
 from tallymill.engine.physcount.data import Dataset
-from tallymill.engine.physcount.predictions import RECORD, read_record
 from tallymill.engine.physcount.request import prompt_sha256
+from tallymill.engine.physcount.run_files import RECORD, read_record
 from tallymill.engine.words import counted
 from tallymill.errors import RunError
 from tallymill.runners.files import create_json, write_json

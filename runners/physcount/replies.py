@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
 from tallymill.engine.physcount.data import MOST_WHOLE
-from tallymill.engine.physcount.predictions import ANSWERED, REFUSED
+from tallymill.engine.physcount.run_files import ANSWERED, REFUSED
 from tallymill.runners.physcount.bodies import Body
 
 TRANSIENT: Final = "transient"

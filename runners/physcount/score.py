@@ -15,8 +15,9 @@ from tallymill import __version__
 from tallymill.engine.physcount import score as engine
 from tallymill.engine.physcount.data import FAMILIES, MOST_WHOLE, Dataset, read_dataset
 from tallymill.engine.physcount.parse import MAX_COUNT, RULES, Rule
-from tallymill.engine.physcount.predictions import RECORD, Predictions, read_predictions
+from tallymill.engine.physcount.predictions import Predictions, read_predictions
 from tallymill.engine.physcount.results import Comparison, Scores
+from tallymill.engine.physcount.run_files import RECORD
 from tallymill.errors import UsageError
 from tallymill.runners.files import appearing_together, encoded, made_for
 from tallymill.runners.outputs import require_folder

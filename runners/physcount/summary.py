@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.physcount.predictions import ANSWERED, FAILED, REFUSED
+from tallymill.engine.physcount.run_files import ANSWERED, FAILED, REFUSED
 from tallymill.runners.physcount.asking import Speed
 
 MAX_REASONS = 50
