@@ -22,7 +22,7 @@ FAMILIES = (APPEARANCE, ENTITY, IMAGE_FORMATION, CORRESPONDENCE)
 MODES = ("direct", "reflection", "through_glass")
 # Up to here float64 holds every whole number; beyond, no count and no size can be meant.
 MOST_WHOLE = 2**53 - 1
-QUESTIONS, ANNOTATIONS = "data/questions.jsonl", "data/annotations.jsonl"
+QUESTIONS, ANNOTATIONS, IMAGES = "data/questions.jsonl", "data/annotations.jsonl", "images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,8 @@ def examine(root: Path, *, most: int | None = None) -> tuple[Dataset, Faults]:
         else:
             groups[group.group_id] = group
     _agree(root, groups, asked, faults)
+    if not faults.total and not questions:
+        faults.add(QUESTIONS, "no questions in it")
     known = tuple(question for question in questions.values() if question.group_id in groups)
     return Dataset(root, groups, known, digests), faults
 
@@ -136,7 +138,7 @@ def _digest(root: Path, name: str) -> str:
     except OSError as exc:
         raise ManifestError(
             f"{root / name}: {exc.strerror or exc}",
-            hint=f"--data names the folder of PhysCount's release, which holds {QUESTIONS}, {ANNOTATIONS} and images",
+            hint=f"--data names the folder of PhysCount's release, which holds {QUESTIONS}, {ANNOTATIONS} and {IMAGES}",
         ) from None
 
 

@@ -29,6 +29,7 @@ from tallymill.errors import ImageError, UsageError
 from tallymill.runners.files import appearing, encoded
 from tallymill.runners.outputs import require_file
 from tallymill.runners.physcount.facts import facts_of, notes_on_continuing
+from tallymill.runners.physcount.places import require_apart, require_no_image
 from tallymill.runners.physcount.score import read_all
 
 # Groups of each kind (worst, typical, random) in the gallery, and the long side of their images.
@@ -88,6 +89,7 @@ def report(
     if groups < 0:
         raise UsageError(f"groups {groups}: must be 0 or more")
     dataset = read_dataset(data)
+    require_no_image(target, dataset)
     sets = read_all(dataset, paths, parse=parse, max_count=max_count)
     sets, found = _ranked(sets, resamples, parse, max_count)
     gallery = _gallery(dataset, sets, found, groups, seed)
@@ -115,11 +117,9 @@ def report(
 
 
 def _target(out: Path, data: Path, runs: Sequence[Path]) -> Path:
-    """The file to write, which is none that is read, and in no RUN."""
+    """The file to write, which is none that is read, and in no RUN nor among the dataset's."""
     target = require_file(out, data / QUESTIONS, data / ANNOTATIONS, *(path for path in runs if path.is_file()))
-    for run in runs:
-        if run.resolve() in target.resolve().parents:
-            raise UsageError(f"--out {out} lies in the RUN {run}", hint="choose a place outside it")
+    require_apart(out, [target], data)
     return target
 
 

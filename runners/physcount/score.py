@@ -21,6 +21,7 @@ from tallymill.engine.physcount.run_files import RECORD
 from tallymill.errors import UsageError
 from tallymill.runners.files import appearing_together, encoded, made_for
 from tallymill.runners.outputs import require_folder
+from tallymill.runners.physcount.places import require_apart
 
 FILES = ("scores.json", "groups.csv", "answers.jsonl")
 Paths = str | Path | Iterable[str | Path]
@@ -45,7 +46,7 @@ def score(
     """
     given = _given(predictions)
     if out is not None:
-        _require_out(Path(out), given)
+        _require_out(Path(out), given, Path(data))
     dataset = read_dataset(data)
     sets = read_all(dataset, given, parse=parse, max_count=max_count)
     found = [engine.score(one, resamples=resamples, rule=parse, max_count=max_count) for one in sets]
@@ -90,14 +91,14 @@ def _given(paths: Paths) -> list[Path]:
     return [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
 
 
-def _require_out(out: Path, given: Sequence[Path]) -> None:
-    """A folder to write into that is no RUN, and whose files are none that are read."""
+def _require_out(out: Path, given: Sequence[Path], data: Path) -> None:
+    """A folder to write into that is in no RUN nor the dataset's, and whose files are none that are read."""
     require_folder(out, *(path for path in given if path.is_file()), names=FILES)
-    for run in given:
-        if run.is_dir() and run.resolve() in (out.resolve(), *out.resolve().parents):
-            raise UsageError(f"--out {out} lies in the RUN {run}", hint="choose a place outside it")
     if (out / RECORD).exists():
         raise UsageError(f"--out {out} is a RUN, whose answers would be replaced", hint="choose another folder")
+    if out.exists() and data.exists() and out.samefile(data):
+        raise UsageError(f"--out {out} is the folder of the dataset", hint="choose another folder")
+    require_apart(out, [out / name for name in FILES], data)
 
 
 def _names(found: Sequence[Predictions]) -> list[str]:

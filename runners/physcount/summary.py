@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tallymill.engine.physcount.data import MOST_WHOLE
 from tallymill.engine.physcount.run_files import ANSWERED, FAILED, REFUSED
 from tallymill.runners.physcount.asking import Speed
+from tallymill.runners.typed import typed
 
 MAX_REASONS = 50
 SUMMARY = "summary.json"
@@ -97,11 +99,12 @@ def summarise(
 
 
 def last_speed(run: Path) -> Speed | None:
-    """What an earlier call took, where this one has nothing to ask."""
+    """What an earlier call took, where this one has nothing to ask; None where the file is not as it was written."""
     try:
-        return Speed(**json.loads((run / SUMMARY).read_text("utf-8"))["speed"])
-    except (OSError, ValueError, TypeError, KeyError):
+        speed: Speed = typed(Speed, json.loads((run / SUMMARY).read_text("utf-8"))["speed"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
+    return speed if all(0 <= value <= MOST_WHOLE for value in asdict(speed).values()) else None
 
 
 def _total(requests: Iterable[dict[str, Any]], name: str) -> int | None:

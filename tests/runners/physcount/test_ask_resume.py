@@ -113,6 +113,72 @@ def test_other_questions_are_refused(asker):
         asker()
 
 
+def without(*keys):
+    def edit(record):
+        *above, last = keys
+        inside = record
+        for key in above:
+            inside = inside[key]
+        del inside[last]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (without("settings", "reasoning_effort"), "settings.reasoning_effort"),
+        (without("endpoint"), "endpoint"),
+        (without("served"), "served"),
+        (without("versions"), "versions"),
+        (lambda record: record.update(continued=[1]), "continued"),
+        (lambda record: record.update(continued=[{}]), "continued"),
+        (lambda record: record["settings"].update(reasoning_effort=7), "settings.reasoning_effort"),
+        (lambda record: record["data"].update(questions="6"), "data.questions"),
+        (lambda record: record["settings"].update(seed=10**25), "beyond all bounds"),
+    ],
+)
+def test_a_record_that_was_edited_is_told(asker, edit, told):
+    asker()
+    record = asker.record()
+    edit(record)
+    (asker.run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(RunError, match=told) as caught:
+        asker()
+    assert "restore run.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("usage", [None, "many", [1], {"prompt_tokens": "7"}, {"prompt_tokens": 10**25}])
+def test_a_usage_that_was_edited_counts_nothing(asker, usage):
+    asker()
+    rows = [{**row, "usage": usage} for row in asker.rows()]
+    (asker.run / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    summary = asker()
+    assert (summary.answered, summary.prompt_tokens) == (6, None)
+
+
+@pytest.mark.parametrize(
+    "speed",
+    [
+        "fast",
+        [],
+        {"questions": "6", "requests": 6, "seconds": 1.0, "questions_per_second": 6.0},
+        {"questions": 6, "requests": 10**100, "seconds": 1.0, "questions_per_second": 6.0},
+        {"questions": 6, "requests": 6, "seconds": None, "questions_per_second": 6.0},
+        {"questions": 6, "requests": 6, "seconds": float("inf"), "questions_per_second": 6.0},
+        {"questions": 6, "requests": 6, "seconds": -1.0, "questions_per_second": 6.0},
+    ],
+)
+def test_a_speed_that_was_edited_is_left_aside(asker, speed):
+    first = asker()
+    summary = asker.run / "summary.json"
+    assert asker().speed == first.speed
+    summary.write_text(json.dumps({**json.loads(summary.read_text()), "speed": speed}))
+    assert asker().speed is None
+    summary.write_text("[" * 100_000)
+    assert asker().speed is None
+
+
 def test_a_server_that_moved_is_noted(asker, chat):
     asker(groups=["i0g0"])
     asker(endpoint=chat.url + "/")

@@ -210,6 +210,20 @@ def test_what_makes_no_sense_is_refused(dataset, runs, tmp_path):
         physcount.report(dataset.root, runs, runs[0] / "r.html")
     with pytest.raises(UsageError, match="is the file that is read"):
         physcount.report(dataset.root, runs, dataset.root / "data" / "questions.jsonl")
+    image = dataset.root / dataset.questions[0].image
+    for out, told in (
+        (image, "which is the dataset's"),
+        (dataset.root / "images" / "r.html", "which is the dataset's"),
+        (dataset.root / "data" / "r.html", "which is the dataset's"),
+        (runs[1] / "answers.jsonl", "lies in the RUN"),
+        (runs[1] / "of" / "r.html", "lies in the RUN"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            physcount.report(dataset.root, runs[0], out)
+    (tmp_path / "r.html").hardlink_to(image)
+    with pytest.raises(UsageError, match="is an image of the dataset"):
+        physcount.report(dataset.root, runs[0], tmp_path / "r.html")
+    (tmp_path / "r.html").unlink()
     with pytest.raises(UsageError, match="no predictions"):
         physcount.report(dataset.root, [], tmp_path / "r.html")
     with pytest.raises(ManifestError):

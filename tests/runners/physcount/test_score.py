@@ -84,11 +84,24 @@ def test_what_is_read_is_not_replaced(data, tmp_path, physcount_example):
     dataset = read_dataset(data)
     run = physcount_example.write_run(tmp_path / "RUN", dataset, {"a1": "5"})
     other = physcount_example.write_run(tmp_path / "OTHER", dataset, {"a1": "5"})
-    for out, told in ((run, "lies in the RUN"), (run / "scores", "lies in the RUN"), (other, "is a RUN, whose")):
+    for out, told in (
+        (run, "is a RUN, whose"),
+        (run / "scores", "lies in the RUN"),
+        (other, "is a RUN, whose"),
+        (other / "deep" / "scores", "lies in the RUN"),
+        (data, "is the folder of the dataset"),
+        (data / "images" / "scores", "which is the dataset's"),
+        (data / "data", "which is the dataset's"),
+    ):
         before = (other / "answers.jsonl").read_bytes(), (run / "answers.jsonl").read_bytes()
         with pytest.raises(UsageError, match=told):
             physcount.score(data, run, out, resamples=0)
         assert before == ((other / "answers.jsonl").read_bytes(), (run / "answers.jsonl").read_bytes())
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "answers.jsonl").symlink_to(other / "answers.jsonl")
+    with pytest.raises(UsageError, match="lies in the RUN"):
+        physcount.score(data, run, tmp_path / "linked", resamples=0)
+    assert physcount.score(data, run, data / "scores", resamples=0)
     file = physcount_example.write_predictions(tmp_path / "answers.jsonl", {"a1": "5"})
     with pytest.raises(UsageError, match=r"would replace answers\.jsonl that is read"):
         physcount.score(data, file, tmp_path, resamples=0)
@@ -223,7 +236,10 @@ def test_requests_that_failed_show_in_the_exit_code(data, tmp_path):
         "kind": "physcount",
         "mode": "independent",
         "model": "m",
-        "settings": {},
+        "endpoint": "http://localhost:8000/v1",
+        "served": None,
+        "versions": {},
+        "settings": {"reasoning_effort": None},
         "data": {"sha256": read_dataset(data).sha256},
         "selection": {"limit": None, "groups": None, "group_ids": None},
     }
@@ -244,3 +260,20 @@ def test_check_and_example_commands(data, tmp_path, capsys):
     assert "data/annotations.jsonl, line 1, column image: no such file: 'images/i1.png'" in told
     assert cli.run(["physcount", "check", "--data", str(tmp_path / "none")]) == 1
     assert "data/questions.jsonl: No such file" in capsys.readouterr().err
+
+
+def test_a_dataset_without_questions(tmp_path, physcount_example, capsys):
+    root = physcount_example.write_dataset(tmp_path / "set", [], [])
+    file = physcount_example.write_predictions(tmp_path / "p.jsonl", {"a1": "5"})
+    asked = ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
+    for command, *more in (
+        ("check",),
+        ("score", "--predictions", str(file)),
+        ("report", "--runs", str(file), "--out", str(tmp_path / "r.html")),
+        ("ask", *asked, "--out", str(tmp_path / "RUN")),
+    ):
+        assert cli.run(["physcount", command, "--data", str(root), *more]) == 1
+        told = capsys.readouterr()
+        assert "data/questions.jsonl: no questions in it" in told.out + told.err
+        assert "is whole" not in told.out
+    assert {path.name for path in tmp_path.iterdir()} == {"set", "p.jsonl"}
