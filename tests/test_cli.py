@@ -364,3 +364,24 @@ def test_the_package_gives_what_it_names():
         "import sys, tallymill.kernels.nms; assert not [m for m in sys.modules if m.startswith('tallymill.engine')]"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["physcount", "example", "--out="], "--out: is empty"),
+        (["physcount", "example", "--out", ""], "--out: is empty"),
+        (["sweep", "m.csv", "--out", ""], "--out: is empty"),
+        (["analyse", ""], "is empty; it names a file or a folder"),
+        (["analyse", "RUN", "--resamples", "2.5"], "--resamples 2.5: must be a whole number"),
+        (["prompts", "build", "--out", "p", "--seed=1.0"], "--seed 1.0: must be a whole number"),
+        (["demo", "--workers", "1.5"], "--workers 1.5: must be a whole number"),
+        (["prompts", "build", "--out", "p", "--seed", "9" * 21], f"--seed {'9' * 20}…: has more than 20 digits"),
+        (["prompts", "build", "--out", "p", "--seed", "-" + "9" * 5000], "has more than 20 digits"),
+    ],
+)
+def test_values_that_would_be_taken_for_others_are_refused(command, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(command) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert not any(tmp_path.iterdir())

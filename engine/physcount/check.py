@@ -65,14 +65,14 @@ def check_dataset(root: Path) -> DatasetCheck:
 
 def _size_of(path: Path) -> tuple[int, int] | str | None:
     """Width and height of an image, or why it cannot be read; None where it is missing, which is a fault already."""
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         height, width = decode(path.read_bytes()).shape[:2]
     except ImageError as exc:
         return exc.message
-    except OSError as exc:
-        return exc.strerror or str(exc)
+    except OSError:
+        return None
     return width, height
 
 

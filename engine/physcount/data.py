@@ -227,7 +227,10 @@ def _why_not_there(root: Path, image: str) -> str | None:
     path = root / image
     if Path(image).is_absolute() or ".." in Path(image).parts:
         return "a path outside the data"
-    return None if path.is_file() else "no such file"
+    try:
+        return None if path.is_file() else "no such file"
+    except OSError as exc:  # a name that is too long, a folder that may not be read
+        return exc.strerror or str(exc)
 
 
 def _at(name: str, line: int | str) -> str:

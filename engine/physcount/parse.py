@@ -152,7 +152,7 @@ def answer_text(text: str) -> str | None:
     return None if _THOUGHTS in said else said.strip()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LongNumber:
     """A number of JSON as it is written: a ``whole`` one with more digits than any count has, and perhaps than Python
     converts, or one that is beyond float64. As text it is what was written.
@@ -161,8 +161,8 @@ class LongNumber:
     text: str
     whole: bool
 
-    def __str__(self) -> str:
-        return self.text
+    def __repr__(self) -> str:
+        return self.text  # messages show it
 
 
 def json_integer(digits: str) -> int | LongNumber:

@@ -139,7 +139,7 @@ def _strange(told: Predictions, ids: int) -> Iterator[str]:
 def _key(row: Mapping[str, Any], at: str, faults: Faults) -> str | None:
     """The id of the question that a line is about, as text; None where the line is at fault."""
     key = row.get("question_id")
-    key = str(key) if isinstance(key, int) and not isinstance(key, bool) else key
+    key = str(key) if isinstance(key, int | LongNumber) and not isinstance(key, bool) else key
     if "question_id" not in row:
         faults.add(at, f"no question_id (it has {listed(sorted(map(str, row)), 5) or 'nothing'})")
     elif not isinstance(key, str):
@@ -173,7 +173,7 @@ def _kept(row: Mapping[str, Any]) -> Any:
 def _said(row: Mapping[str, Any]) -> str:
     """What must be alike in two answers that are the same: 3 is not 3.0, nor 1 true, nor nothing null."""
     said = {name: row[name] for name in ("response", "prediction") if name in row}
-    return json.dumps([said, row.get("finish_reason")], sort_keys=True, default=repr)
+    return json.dumps([said, row.get("finish_reason")], sort_keys=True, default=lambda number: f"the number {number}")
 
 
 def _of_run(run: Path, dataset: Dataset, rule: Rule, max_count: int, name: str | None) -> Predictions:

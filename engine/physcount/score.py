@@ -38,7 +38,9 @@ from tallymill.engine.physcount.tallies import (
 from tallymill.engine.words import counted, listed
 from tallymill.errors import UsageError
 
-RESAMPLES = 2_000
+RESAMPLES, MOST_RESAMPLES = 2_000, 100_000
+# How often each resample takes each image is held in memory: numbers of 8 bytes.
+_MOST_HELD = 1 << 29
 SCORE, GROUP_ACC, PHYS_GND = "score", "group_acc", "phys_gnd"
 # As ``image_sums`` has them; MAE alone is in counts and not in per cent.
 METRICS = (
@@ -60,7 +62,7 @@ def score(
 
     ``rule`` and ``max_count`` are those that the predictions were read with, and are recorded.
     """
-    settings = _settings(rule, max_count, resamples)
+    settings = _settings(rule, max_count, resamples, predictions.dataset)
     judged = judged_of(predictions)
     grouped = grouped_of(predictions.dataset, judged)
     headline, families = _part(grouped, None, resamples)
@@ -99,7 +101,7 @@ def compare(
     of images. The groups that count for Phys-Gnd, and the answers that count for MAE, are each one's own; ``rule`` and
     ``max_count`` are as in ``score``.
     """
-    settings = _settings(rule, max_count, resamples)
+    settings = _settings(rule, max_count, resamples, a.dataset)
     both = [key for key in a.dataset.groups if key in b.dataset.groups]
     if not both:
         raise UsageError(f"{a.name} and {b.name} were asked about no group in common")
@@ -148,10 +150,14 @@ def _differences(dataset: Dataset, judged: Sequence[Judged], resamples: int) -> 
     ]
 
 
-def _settings(rule: Rule, max_count: int, resamples: int) -> dict[str, Any]:
+def _settings(rule: Rule, max_count: int, resamples: int, dataset: Dataset) -> dict[str, Any]:
     """What shapes the numbers, checked."""
     if resamples < 0:
         raise UsageError(f"resamples {resamples}: must be 0 or more")
+    images = len(dataset.image_ids)
+    most = min(MOST_RESAMPLES, _MOST_HELD // max(images, 1))
+    if resamples > most:
+        raise UsageError(f"resamples {resamples:,}: must be {most:,} or fewer with {counted(images, 'image')}")
     return {"parse": rule, "max_count": max_count, "resamples": resamples}
 
 

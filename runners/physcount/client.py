@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
+from tallymill.engine.manifests.base import brief
 from tallymill.errors import UsageError
 from tallymill.runners.physcount.hiding import Hiding
 from tallymill.runners.physcount.replies import FATAL, TRANSIENT, Outcome, outcome_of, proxy_outcome
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "OPENAI_API_KEY"
 _PATH = "/chat/completions"
 _PIECE = 1 << 18
+_LONGEST_HOST = 254
 # Far more than the longest answer with its reasoning; an error that is longer repeats what it was sent.
 _MOST_REPLY, _MOST_ERROR = 8 << 20, 16 << 10
 _USER_IN_URL = re.compile(r"(?<=//)[^/@\s]+@")
@@ -62,15 +64,14 @@ def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> En
         parts = urlsplit(url)
     except ValueError:  # a bracket without its other one; it may stand in the password, so nothing is repeated
         raise UsageError("--endpoint: must be a URL such as http://localhost:8000/v1") from None
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
+    host, port = parts.hostname, _port_of(parts)
     path = parts.path.rstrip("/").removesuffix(_PATH)
     netloc = f"[{host}]" if host is not None and ":" in host else host or ""
     shown = urlunsplit((parts.scheme, netloc if port is None else f"{netloc}:{port}", path, "", ""))
     if parts.scheme not in ("http", "https") or not host:
         raise UsageError(f"--endpoint {shown}: must be a URL such as http://localhost:8000/v1")
+    if not _can_be_a_name(host):
+        raise UsageError(f"--endpoint {shown}: {brief(host)} can be the name of no host")
     posted = urlunsplit(urlsplit(shown)._replace(path=path + _PATH, query=parts.query))
     headers, secrets = {"Content-Type": "application/json"}, [parts.query]
     secrets += [value for _, value in parse_qsl(parts.query)]
@@ -83,6 +84,23 @@ def endpoint_of(url: str, key: str | None = None, *, proxies: bool = True) -> En
         headers["Authorization"] = f"Bearer {key}"
         secrets.append(key)
     return Endpoint(shown, posted, headers, Hiding(secrets), proxies)
+
+
+def _port_of(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        given = parts.netloc.rpartition("@")[2].rpartition(":")[2]
+        named = f"port {given}" if given.isdecimal() else "the port"  # which may be a part of a password
+        raise UsageError(f"--endpoint: {named} must be a whole number from 0 to 65535") from None
+
+
+def _can_be_a_name(host: str) -> bool:
+    """Whether a resolver takes it: its parts are not empty, nor longer than 63; an address in brackets is no name."""
+    try:
+        return ":" in host or (len(host.encode("idna")) <= _LONGEST_HOST and not any(map(str.isspace, host)))
+    except UnicodeError:
+        return False
 
 
 def read_key(variable: str) -> str | None:

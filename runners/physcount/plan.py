@@ -17,6 +17,9 @@ from tallymill.errors import UsageError
 
 AUTO, NONE = "auto", "none"
 TOKEN_FIELDS = ("max_completion_tokens", "max_tokens")
+# Servers hold sizes in 32 bits at least, and seeds in 64: no number beyond these can be meant.
+_MOST = 2**31 - 1
+_LEAST_SEED, _MOST_SEED = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,15 @@ class AskSettings:
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} = {getattr(self, name)!r}: must be one of {', '.join(known)}")
         for name in ("long_edge", "max_tokens"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise UsageError(f"{name} = {getattr(self, name)!r}: must be a whole number, at least 1")
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= _MOST:
+                raise UsageError(f"{name} = {_shown(value)}: must be a whole number from 1 to {_MOST:,}")
         for name, most in (("temperature", math.inf), ("top_p", 1.0)):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and 0 <= value <= most):
                 raise UsageError(f"{name} = {value!r}: must be a number from 0" + (" to 1" if most == 1 else ""))
-        if self.seed is not None and type(self.seed) is not int:
-            raise UsageError(f"seed = {self.seed!r}: must be a whole number")
+        if self.seed is not None and (type(self.seed) is not int or not _LEAST_SEED <= self.seed <= _MOST_SEED):
+            raise UsageError(f"seed = {_shown(self.seed)}: must be a whole number of 64 bits")
         if not self.reasoning_effort.strip():
             raise UsageError("reasoning_effort = '': must be auto, none, or a word that the server knows")
 
@@ -66,6 +70,11 @@ class AskSettings:
     def as_dict(self) -> dict[str, Any]:
         """For ``run.json``; the mode stands beside the settings there."""
         return {name: value for name, value in asdict(self).items() if name != "mode"}
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; Python writes no whole number of more than 4,300 digits."""
+    return "too many digits" if type(value) is int and value.bit_length() > 256 else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

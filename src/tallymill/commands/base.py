@@ -5,22 +5,44 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
-from cyclopts import App, Parameter
+from cyclopts import App, ArgumentCollection, Parameter
 
 import tallymill
 from tallymill.engine.settings import Settings
+from tallymill.errors import UsageError
 from tallymill.runners import console
 from tallymill.runners.summary import Summary
 
 DONE, FAILED, USAGE, SOME_FAILED = 0, 1, 2, 3
+# No number that is meant has more, and JSON readers do not agree on what follows.
+_MOST_DIGITS = 20
+
+
+def require_sense(_app: App, _commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Refuse what cyclopts would take for something else: it rounds 2.5 where a whole number is wanted, and of an empty
+    path it makes the current folder.
+    """
+    for argument in arguments:
+        kinds = {argument.hint, *get_args(argument.hint)}
+        for token in argument.tokens:
+            name, value = token.keyword or argument.name, token.value
+            if Path in kinds and not value:
+                raise UsageError(f"{name}: is empty; it names a file or a folder")
+            if int in kinds and "." in value:
+                raise UsageError(f"{name} {value}: must be a whole number")
+            if int in kinds and len(value.lstrip("+-")) > _MOST_DIGITS:
+                raise UsageError(f"{name} {value[:_MOST_DIGITS]}…: has more than {_MOST_DIGITS} digits")
+
 
 app = App(
     name="tallymill",
     help="Score counting benchmarks at the scale of ten million images.",
     version=tallymill.__version__,
     help_format="plaintext",
+    config=require_sense,
     suppress_keyboard_interrupt=False,  # run() says what an interrupted sweep leaves behind
 )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tallymill.engine.physcount.check import check_dataset
 from tallymill.engine.physcount.data import read_dataset
 from tallymill.errors import ManifestError
 
@@ -143,3 +146,14 @@ def test_an_image_of_two_names(faults_of, physcount_example):
 def test_no_such_folder(tmp_path):
     with pytest.raises(ManifestError, match=r"data/questions.jsonl: No such file"):
         read_dataset(tmp_path / "none")
+
+
+def test_an_image_whose_name_is_too_long(tmp_path, physcount_example):
+    rows = {"on": "i1", "image": "images/" + "a" * 5_000}
+    root = physcount_example.write_dataset(
+        tmp_path / "set", [physcount_example.question_row(**rows)], [physcount_example.group_row()]
+    )
+    (root / "data" / "annotations.jsonl").write_text(json.dumps(physcount_example.group_row(**rows)) + "\n")
+    with pytest.raises(ManifestError, match=r"annotations\.jsonl, line 1, column image: File name too long"):
+        read_dataset(root)
+    assert check_dataset(root).fault_total == 1

@@ -14,6 +14,7 @@ from tallymill.engine.physcount.picture import to_send
 from tallymill.engine.physcount.request import independent_prompt, joint_prompt
 from tallymill.errors import RunError, UsageError
 from tallymill.runners.physcount import images
+from tallymill.runners.physcount.plan import AskSettings
 
 
 def test_every_question_is_asked_and_every_answer_kept(asker, chat):
@@ -180,7 +181,7 @@ def test_no_more_in_flight_than_allowed(asker, chat, dataset_at, tmp_path):
         ({"model": None}, "--model is missing"),
         ({"endpoint": "localhost:8000"}, "must be a URL"),
         ({"endpoint": "ftp://x/v1"}, "must be a URL"),
-        ({"endpoint": "http://x:port/v1"}, "must be a URL"),
+        ({"endpoint": "http://x:port/v1"}, "the port must be a whole number"),
         ({"endpoint": "http://[::1/v1"}, "must be a URL"),
         ({"concurrency": 0}, "concurrency = 0"),
         ({"attempts": 0}, "attempts = 0"),
@@ -202,3 +203,11 @@ def test_wrong_use_is_told_before_anything_is_made(asker, chat, options, named):
     assert named in str(caught.value)
     assert not asker.run.exists()
     assert chat.seen == []
+
+
+@pytest.mark.parametrize(
+    "settings", [{"seed": 2**63}, {"seed": -(10**5000)}, {"max_tokens": 2**31}, {"long_edge": 10**5000}]
+)
+def test_settings_beyond_all_bounds(settings):
+    with pytest.raises(UsageError, match="must be a whole number"):
+        AskSettings(**settings)

@@ -308,3 +308,27 @@ def test_nothing_is_left_to_try():
 def test_an_effort_that_is_known_stays():
     assert not Effort("high").ask_again("high", refused())
     assert Effort(None).current is None
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://h:99999/v1", "port 99999 must be a whole number from 0 to 65535"),
+        ("http://user:secret-words@h:x1/v1", "the port must be a whole number"),
+        ("http://..../v1", r"'\.\.\.\.' can be the name of no host"),
+        ("http://a..b/v1", "can be the name of no host"),
+        (f"http://{'a' * 64}.example/v1", "can be the name of no host"),
+        (f"http://{'a.' * 128}example/v1", "can be the name of no host"),
+        ("http://a b/v1", "can be the name of no host"),
+    ],
+)
+def test_hosts_and_ports_that_cannot_be(url, told):
+    with pytest.raises(UsageError, match=told) as caught:
+        endpoint_of(url)
+    assert "secret-words" not in str(caught.value)
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("host", ["my_host", "h.", "bücher.example", f"{'a' * 63}.b", "[::1]", "127.0.0.1"])
+def test_hosts_that_can_be(host):
+    assert endpoint_of(f"http://{host}:1/v1").url.endswith(":1/v1/chat/completions")

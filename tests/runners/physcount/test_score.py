@@ -10,7 +10,7 @@ import pytest
 
 from tallymill import cli, physcount
 from tallymill.engine.physcount.data import read_dataset
-from tallymill.errors import UsageError
+from tallymill.errors import ManifestError, UsageError
 
 
 @pytest.fixture
@@ -277,3 +277,33 @@ def test_a_dataset_without_questions(tmp_path, physcount_example, capsys):
         assert "data/questions.jsonl: no questions in it" in told.out + told.err
         assert "is whole" not in told.out
     assert {path.name for path in tmp_path.iterdir()} == {"set", "p.jsonl"}
+
+
+@pytest.mark.parametrize("key", ["1" * 30, "1e999", "-" + "1" * 5_000])
+def test_ids_that_are_long_numbers_are_told_as_they_were_written(data, tmp_path, key):
+    file = tmp_path / "p.jsonl"
+    file.write_text(f'{{"question_id": {key}, "response": "3"}}\n')
+    with pytest.raises(ManifestError) as caught:
+        physcount.score(data, file, resamples=0)
+    assert "LongNumber" not in str(caught.value)
+    assert key[:30] in str(caught.value)
+
+
+def test_a_long_number_and_its_text_are_two_answers(data, tmp_path):
+    file = tmp_path / "p.jsonl"
+    said = ("1" * 30, f'"{"1" * 30}"')
+    file.write_text("".join(f'{{"question_id": "a1", "prediction": {one}}}\n' for one in said))
+    with pytest.raises(ManifestError, match="another answer than in line 1"):
+        physcount.score(data, file, resamples=0)
+
+
+def test_more_resamples_than_memory_holds(data, worked, monkeypatch):
+    with pytest.raises(UsageError, match="resamples 1,000,000,000: must be 100,000 or fewer with 2 images"):
+        physcount.score(data, worked, resamples=10**9)
+    other = worked.with_name("other.jsonl")
+    other.write_bytes(worked.read_bytes())
+    with pytest.raises(UsageError, match="must be 100,000 or fewer"):
+        physcount.compare(data, worked, other, resamples=100_001)
+    monkeypatch.setattr("tallymill.engine.physcount.score._MOST_HELD", 20)
+    with pytest.raises(UsageError, match="resamples 11: must be 10 or fewer with 2 images"):
+        physcount.score(data, worked, resamples=11)
