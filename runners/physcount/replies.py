@@ -124,7 +124,7 @@ def _from_completion(status: int, headers: Mapping[str, str], body: Body, now: d
     try:
         reply = body.value()
     except ValueError as exc:
-        return wrong(f"not JSON ({exc}): {body.text()}" if body.data.strip() else "empty")
+        return wrong(f"no JSON that can be read ({exc}): {body.text()}" if body.data.strip() else "empty")
     if not isinstance(reply, dict):
         return wrong(f"not an object: {body.text()}")
     if reply.get("error") and not reply.get("choices"):  # some gateways say 200 and mean the error of what is behind
