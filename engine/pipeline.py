@@ -70,7 +70,11 @@ class Pipeline:
         """
         asked = [p for p in self.proposers if p.spec.name in detectors]
         classes = {p.spec.name: class_of_targets(p.spec, batch.targets) for p in asked}
-        looking = [Gathering(p, batch, classes[p.spec.name]) for p in asked if isinstance(p, WindowProposer)]
+        looking = [
+            Gathering(p, batch, classes[p.spec.name], self.options, self.clock)
+            for p in asked
+            if isinstance(p, WindowProposer)
+        ]
         if looking:
             self._look(batch, looking, report)
         else:
@@ -87,7 +91,7 @@ class Pipeline:
             image = self._decoded(batch, i)
             if image is not None:
                 for gathering in gatherings:
-                    gathering.look(i, image, self.options, self.clock)
+                    gathering.look(i, image)
             report(1, 0)
 
     def _decoded(self, batch: ItemBatch, item: int) -> NDArray[np.uint8] | None:

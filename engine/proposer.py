@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +15,7 @@ from tallymill.engine.batch import ItemBatch
 from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.proposals import Proposals
-from tallymill.engine.sessions.base import stack
+from tallymill.engine.sessions.base import Array, stack
 from tallymill.engine.slicing import Window, inside, windows
 from tallymill.errors import ModelError
 from tallymill.kernels.nms import nms, valid
@@ -56,35 +58,72 @@ class BlindProposer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one call of a model can answer: a window prepared for it, and some of the classes asked of the image.
+
+    ``place`` is (item, running number), the order of the answers; ``positions`` int64 [G] says which of the item's
+    classes these ``classes`` int64 [G] are.
+    """
+
+    place: tuple[int, int]
+    inputs: Mapping[str, Array]
+    classes: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    window: Window
+    image_size: tuple[int, int]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Jobs of equal shapes can share a batch."""
+        return tuple(value.shape for value in self.inputs.values())
+
+
 class WindowProposer:
-    """Runs an image detector over the windows of one image."""
+    """Runs an image detector over the windows of images."""
 
     def __init__(self, detector: Detector) -> None:
         self.detector = detector
         self.spec = detector.spec
 
-    def look(
-        self, image: NDArray[np.uint8], classes: NDArray[np.int64], options: DetectOptions, clock: StageClock
-    ) -> list[Candidates]:
-        """Candidates of the asked classes int64 [C] in each window, in image pixels, whole objects only.
-
-        Raises ``ModelError`` when the model fails on the image.
-        """
+    def jobs(
+        self, item: int, image: NDArray[np.uint8], classes: NDArray[np.int64], options: DetectOptions, clock: StageClock
+    ) -> Iterator[Job]:
+        """All that is to be asked about one image, window after window, prepared as it is taken."""
         height, width = image.shape[:2]
-        views = windows(height, width, options.slices)
-        found = []
-        for first in range(0, len(views), self.spec.batch):
-            group = views[first : first + self.spec.batch]
+        groups = self.detector.split(classes)
+        number = count()
+        for window in windows(height, width, options.slices):
             with clock("preprocess"):
-                inputs = [self.detector.preprocess(image[w.top : w.bottom, w.left : w.right]) for w in group]
+                inputs = self.detector.preprocess(image[window.top : window.bottom, window.left : window.right])
+            for group in groups:
+                yield Job((item, next(number)), inputs, classes[group], group, window, (height, width))
+
+    def run(self, jobs: Sequence[Job], options: DetectOptions, clock: StageClock) -> list[Candidates | ModelError]:
+        """Answers to jobs of equal shapes, in image pixels, whole objects only, or why there is none.
+
+        A batch on which the model fails is tried again one by one, so that an image fails by its own fault alone.
+        """
+        try:
             with clock("model"):
-                outputs = self.detector.run(stack(inputs))
-            with clock("boxes"):
-                for index, window in enumerate(group):
-                    size = (window.bottom - window.top, window.right - window.left)
-                    candidates = self.detector.decode(outputs, index, size, classes, options.floor)
-                    found.append(_in_image(candidates, window, height, width, options.window_edge))
-        return found
+                outputs = self.detector.run(stack([job.inputs for job in jobs]), [job.classes for job in jobs])
+        except ModelError as exc:
+            if len(jobs) == 1:
+                return [exc]
+            return [answer for job in jobs for answer in self.run([job], options, clock)]
+        with clock("boxes"):
+            return [self._read(outputs, index, job, options) for index, job in enumerate(jobs)]
+
+    def _read(
+        self, outputs: Mapping[str, Array], index: int, job: Job, options: DetectOptions
+    ) -> Candidates | ModelError:
+        top, left, bottom, right = job.window
+        try:
+            found = self.detector.decode(outputs, index, (bottom - top, right - left), job.classes, options.floor)
+            found = _in_image(found, job.window, *job.image_size, options.window_edge)
+        except ModelError as exc:
+            return exc
+        return Candidates(found.boxes, found.scores, job.positions[found.request], found.saturated)
 
 
 Proposer = BlindProposer | WindowProposer
@@ -101,10 +140,20 @@ def _in_image(found: Candidates, window: Window, height: int, width: int, edge: 
 
 
 class Gathering:
-    """The candidates of one detector while a batch is looked at, image by image."""
+    """The candidates of one detector while a batch of items is looked at, image by image.
 
-    def __init__(self, proposer: WindowProposer, batch: ItemBatch, classes: NDArray[np.int64]) -> None:
-        self._proposer, self._batch = proposer, batch
+    Windows wait, prepared, until as many of one shape are there as the model takes at once; ``boxes`` runs the rest.
+    """
+
+    def __init__(
+        self,
+        proposer: WindowProposer,
+        batch: ItemBatch,
+        classes: NDArray[np.int64],
+        options: DetectOptions,
+        clock: StageClock,
+    ) -> None:
+        self._proposer, self._batch, self._options, self._clock = proposer, batch, options, clock
         # Of each item the flat targets that the detector covers, and their classes. Worked out for the whole batch at
         # once: after every run of a model the caches are cold, and each small step there costs several times as much.
         covered = np.flatnonzero(classes >= 0)
@@ -113,33 +162,56 @@ class Gathering:
         self._classes = np.split(classes[covered], edges)
         self.name = proposer.spec.name
         self._errors: dict[int, str] = {}
-        self._saturated = np.zeros(len(batch), np.bool_)
-        self._segments: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-        self._found: list[Candidates] = [NOTHING]
+        self._waiting: dict[tuple[tuple[int, ...], ...], list[Job]] = {}
+        self._found: dict[tuple[int, int], Candidates] = {}
+        with clock("text"):
+            self._unknown = proposer.detector.learn(batch.targets.categories)
 
-    def look(self, item: int, image: NDArray[np.uint8], options: DetectOptions, clock: StageClock) -> None:
+    def look(self, item: int, image: NDArray[np.uint8]) -> None:
         """Look at the image of one item. An image on which the model fails is an error of that item alone."""
-        targets = self._targets[item]
-        if not len(targets):
+        classes = self._classes[item]
+        if not len(classes):
             return
-        try:
-            found = self._proposer.look(image, self._classes[item], options, clock)
-        except ModelError as exc:
-            self._errors[item] = f"{self.name}: {exc.message}"
+        if self._unknown and (unknown := [c for c in classes.tolist() if c in self._unknown]):
+            self._fail(item, self._unknown[unknown[0]])
             return
-        self._saturated[item] = any(candidates.saturated for candidates in found)
-        self._segments += [targets[candidates.request] for candidates in found]
-        self._found += found
+        for job in self._proposer.jobs(item, image, classes, self._options, self._clock):
+            if item in self._errors:
+                return
+            waiting = self._waiting.setdefault(job.shapes, [])
+            waiting.append(job)
+            if len(waiting) >= self._proposer.spec.batch:
+                self._run(job.shapes)
+            elif sum(map(len, self._waiting.values())) > 2 * self._proposer.spec.batch:
+                self._run(max(self._waiting, key=lambda shapes: len(self._waiting[shapes])))
 
     def boxes(self) -> RawBoxes:
-        """Everything found so far."""
+        """Everything found, of all images looked at, in their order and that of their windows."""
+        for shapes in list(self._waiting):
+            self._run(shapes)
+        places = sorted(place for place in self._found if place[0] not in self._errors)
+        found = [self._found[place] for place in places] or [NOTHING]
+        targets = [self._targets[item][self._found[item, number].request] for item, number in places]
+        saturated = np.zeros(len(self._batch), np.bool_)
+        saturated[[item for item, number in places if self._found[item, number].saturated]] = True
         return RawBoxes(
-            segment=np.concatenate(self._segments),
-            boxes=np.concatenate([candidates.boxes for candidates in self._found]),
-            scores=np.concatenate([candidates.scores for candidates in self._found]),
+            segment=np.concatenate([np.zeros(0, np.int64), *targets]),
+            boxes=np.concatenate([candidates.boxes for candidates in found]),
+            scores=np.concatenate([candidates.scores for candidates in found]),
             errors=[self._errors.get(i, error) for i, error in enumerate(self._batch.errors)],
-            saturated=self._saturated,
+            saturated=saturated,
         )
+
+    def _run(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        jobs = self._waiting.pop(shapes)
+        for job, answer in zip(jobs, self._proposer.run(jobs, self._options, self._clock), strict=True):
+            if isinstance(answer, ModelError):
+                self._fail(job.place[0], answer.message)
+            else:
+                self._found[job.place] = answer
+
+    def _fail(self, item: int, why: str) -> None:
+        self._errors.setdefault(item, f"{self.name}: {why}")
 
 
 def retained(batch: ItemBatch, classes: NDArray[np.int64], raw: RawBoxes, options: DetectOptions) -> Proposals:

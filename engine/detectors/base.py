@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,7 +20,9 @@ class DetectorSpec:
 
     ``labels[k]`` names class k of the score output; ``synonyms`` maps other names of a category to its label.
     ``batch`` is the most windows one call of the model takes (1 for a model whose shapes are fixed).
-    ``open_vocabulary``: takes any category, so that every one is covered and its class has no meaning of its own.
+    ``fallback`` is the label, if any, that answers for every category without a label of its own.
+    ``open_vocabulary``: takes any category, so that every one is covered, and its class is its place among the
+    categories that were last learned.
     ``query_cap`` is the most boxes the detector can return for one window, or None when nothing caps them.
     """
 
@@ -28,16 +30,17 @@ class DetectorSpec:
     family: str
     labels: tuple[str, ...]
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    fallback: str | None = None
     batch: int = 1
     query_cap: int | None = None
     needs_pixels: bool = True
     open_vocabulary: bool = False
 
     def class_of(self, category: str) -> int | None:
-        """Index into ``labels`` of the class that answers for a category (exact, then synonym), or None."""
+        """Index into ``labels`` of the class that answers for a category (exact, synonym, fallback), or None."""
         if self.open_vocabulary:
             raise TypeError(f"{self.name} takes any category; it has no classes to choose from")
-        label = category if category in self.labels else self.synonyms.get(category)
+        label = category if category in self.labels else self.synonyms.get(category, self.fallback)
         return None if label is None else self.labels.index(label)
 
 
@@ -79,12 +82,26 @@ class Detector(ABC):
             )
 
     @abstractmethod
-    def preprocess(self, window: NDArray[np.uint8]) -> Array:
-        """RGB uint8 [H, W, 3] -> the model's input for one window, without the batch axis."""
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+        """RGB uint8 [H, W, 3] -> the model's inputs for one window by name, without the batch axis."""
 
-    def run(self, batch: Array) -> dict[str, Array]:
-        """Preprocessed windows [B, ...], B <= ``spec.batch``, to the input ``image`` -> the model's named outputs."""
-        return self.session.run({"image": batch})
+    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
+        """Make ready for a batch of items that ask for these categories; a closed label space has nothing to learn.
+
+        A text model encodes each category once, however many batches ask for it. Returns what is wrong with those
+        that it cannot take, by place; an item that asks for such a one is an error row.
+        """
+        del categories
+        return {}
+
+    def split(self, classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Positions in ``classes`` int64 [C] that a call of the model can answer for, by group; all by default."""
+        return [np.arange(len(classes))]
+
+    def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
+        """Prepared windows [B, ...], B <= ``spec.batch``, and the classes asked of each -> outputs [B, ...] by name."""
+        del asked  # only a model that reads text needs to know
+        return self.session.run(inputs)
 
     @abstractmethod
     def decode(

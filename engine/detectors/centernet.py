@@ -47,10 +47,10 @@ class CenterNet(Detector):
     def __init__(self, session: Session, name: str = "centernet") -> None:
         super().__init__(session, DetectorSpec(name=name, family="centernet", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
-    def preprocess(self, window: NDArray[np.uint8]) -> Array:
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> RGB uint8 [512, 512, 3]; bilinear, aspect ratio not kept."""
         warped: Array = cv2.resize(window, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
-        return warped
+        return {"image": warped}
 
     def decode(
         self,

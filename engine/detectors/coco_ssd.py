@@ -33,9 +33,9 @@ class CocoSsd(Detector):
     def __init__(self, session: Session, name: str = "coco-ssd") -> None:
         super().__init__(session, DetectorSpec(name=name, family="coco_ssd", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
-    def preprocess(self, window: NDArray[np.uint8]) -> Array:
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> RGB float32 [300, 300, 3]; see ``warp``."""
-        return warp(window)
+        return {"image": warp(window)}
 
     def decode(
         self,

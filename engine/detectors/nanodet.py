@@ -53,14 +53,14 @@ class NanoDet(Detector):
     def __init__(self, session: Session, name: str = "nanodet") -> None:
         super().__init__(session, DetectorSpec(name=name, family="nanodet", labels=COCO_80, synonyms=COCO_SYNONYMS))
 
-    def preprocess(self, window: NDArray[np.uint8]) -> Array:
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> normalised BGR float32 [3, 416, 416]; bilinear, aspect ratio not kept."""
         warped = cv2.resize(window, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
         planes = np.empty((3, SIDE, SIDE), np.float32)
         for plane, colour, mean, scale in zip(planes, (2, 1, 0), _MEAN, _RECIPROCAL_STD, strict=True):
             np.subtract(warped[..., colour], mean, out=plane)
             plane *= scale
-        return planes
+        return {"image": planes}
 
     def decode(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,6 +55,8 @@ class Session(Protocol):
         ...
 
 
-def stack(rows: list[Array]) -> Array:
-    """Preprocessed inputs of equal shape [...] -> one batch [B, ...], without a copy for a batch of one."""
-    return rows[0][None] if len(rows) == 1 else np.stack(rows)
+def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Inputs by name, of equal shapes [...] -> batches [B, ...], without a copy for a batch of one."""
+    if len(rows) == 1:
+        return {name: value[None] for name, value in rows[0].items()}
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -27,10 +27,10 @@ class Bright(Detector):
         self.spec = DetectorSpec(name, "fake", COCO_80, COCO_SYNONYMS)
 
     def preprocess(self, window):
-        return window.mean(axis=(0, 1)).astype(np.float32)
+        return {"mean": window.mean(axis=(0, 1)).astype(np.float32)}
 
-    def run(self, batch):
-        return {"mean": batch}
+    def run(self, inputs, _asked):
+        return dict(inputs)
 
     def decode(self, outputs, index, _size, classes, _floor):
         n = int(outputs["mean"][index, 0]) // 10
@@ -246,5 +246,5 @@ def test_the_clock_knows_every_stage(tmp_path):
     pipe = pipe_of(tmp_path, WindowProposer(Bright()))
     run(pipe, rows(tmp_path, 3))
     seconds = pipe.clock.take()
-    assert set(seconds) == {"read", "decode", "preprocess", "model", "boxes", "nms", "score"}
+    assert set(seconds) == {"read", "decode", "text", "preprocess", "model", "boxes", "nms", "score"}
     assert pipe.clock.take() == {}

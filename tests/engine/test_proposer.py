@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,12 @@ class Scripted(Detector):
         self.asked: list[tuple[int, ...]] = []
 
     def preprocess(self, window):
-        return window[:1, :1]  # one pixel stands for the window, so that windows of any size can be stacked
+        return {"pixels": window[:1, :1]}  # one pixel stands for the window, so that windows of any size can be stacked
 
-    def run(self, batch):
-        self.asked.append(batch.shape)
-        assert len(batch) <= self.spec.batch
-        return {"pixels": batch}
+    def run(self, inputs, asked):
+        self.asked.append(inputs["pixels"].shape)
+        assert len(inputs["pixels"]) == len(asked) <= self.spec.batch
+        return dict(inputs)
 
     def decode(self, outputs, index, size, classes, _floor):
         return self.see(outputs["pixels"][index], size, classes)
@@ -58,10 +59,10 @@ def items(*targets, images=None):
 
 def detect(detector: Detector, batch: ItemBatch, options: DetectOptions = OPTIONS) -> Any:
     classes = class_of_targets(detector.spec, batch.targets)
-    gathering = Gathering(WindowProposer(detector), batch, classes)
+    gathering = Gathering(WindowProposer(detector), batch, classes, options, StageClock())
     for i, image in enumerate(batch.contents):
         if image is not None:
-            gathering.look(i, image, options, StageClock())
+            gathering.look(i, image)
     return retained(batch, classes, gathering.boxes(), options)
 
 
@@ -200,7 +201,7 @@ def test_windows_are_run_in_groups_with_the_same_result():
     alone = detect(one, items(["cat"], ["cat"], ["cat"], images=images), options).to_arrow().to_pylist()
     grouped = detect(eight, items(["cat"], ["cat"], ["cat"], images=images), options).to_arrow().to_pylist()
     assert alone == grouped
-    assert [shape[0] for shape in eight.asked] == [8, 6] * 3
+    assert [shape[0] for shape in eight.asked] == [8, 8, 8, 8, 8, 2]  # across images
     assert [shape[0] for shape in one.asked] == [1] * 42
 
 
@@ -221,3 +222,60 @@ def test_nothing_found_anywhere():
     assert proposals.offsets.tolist() == [0, 0, 0]
     assert proposals.covered.tolist() == [True, True]
     assert proposals.errors == [None, None]
+
+
+def test_a_model_that_fails_on_a_batch_fails_only_on_the_image_that_is_to_blame():
+    class Choking(Scripted):
+        def run(self, inputs, asked):
+            outputs = super().run(inputs, asked)
+            if (inputs["pixels"] == 2).any():
+                raise ModelError("cannot swallow this")
+            return outputs
+
+    detector = Choking(lambda *_: found(FAR_APART, [0.9, 0.8, 0.7], [0, 0, 0]), batch=4)
+    images = [np.full((50, 100, 3), value, np.uint8) for value in range(4)]
+    proposals = detect(detector, items(*[["cat"]] * 4, images=images))
+    assert proposals.errors == [None, None, "scripted: cannot swallow this", None]
+    assert np.diff(proposals.offsets).tolist() == [3, 3, 0, 3]
+    assert [shape[0] for shape in detector.asked] == [4, 1, 1, 1, 1]
+
+
+def test_windows_of_different_shapes_are_never_in_one_batch_and_come_out_in_their_order():
+    class Shaped(Scripted):
+        def preprocess(self, window):
+            return {"pixels": window[: 1 + window[0, 0, 0] % 2, :1]}
+
+    def see(pixel, _size, _classes):
+        return found([[pixel[0, 0, 0], 0, 90, 50]], [0.5], [0])
+
+    images = [np.full((50, 100, 3), value, np.uint8) for value in range(7)]
+    detector = Shaped(see, batch=2)
+    proposals = detect(detector, items(*[["cat"]] * 7, images=images))
+    assert proposals.boxes[:, 0].tolist() == list(range(7))
+    assert sorted(shape[0] for shape in detector.asked) == [1, 2, 2, 2]
+    assert {shape[1] for shape in detector.asked} == {1, 2}
+
+
+def test_classes_that_do_not_fit_one_call_are_asked_in_several():
+    class Narrow(Scripted):
+        def split(self, classes):
+            return [np.arange(len(classes))[k::2] for k in range(2)]
+
+    def see(_pixel, _size, classes):
+        return found([[20 * c, 0, 20 * c + 10, 10] for c in classes], [0.9] * len(classes), np.arange(len(classes)))
+
+    proposals = detect(Narrow(see, batch=2), items(["dog", "cat", "person"]))
+    assert proposals.boxes[:, 0].tolist() == [20, 0, 40]  # dog is class 1, cat 0, person 2
+    assert proposals.target.tolist() == [0, 1, 2]
+
+
+def test_a_category_that_a_text_model_cannot_take_is_an_error_of_the_items_that_ask_for_it():
+    class Reading(Scripted):
+        def learn(self, categories):
+            return {place: "too long" for place, name in enumerate(categories) if name == "zebra"}
+
+    detector = Reading(lambda *_: found(FAR_APART[:1], [0.9], [0]))
+    detector.spec = replace(detector.spec, open_vocabulary=True)
+    proposals = detect(detector, items(["cat"], ["cat", "zebra"], ["dog"]))
+    assert proposals.errors == [None, "scripted: too long", None]
+    assert np.diff(proposals.offsets).tolist() == [1, 0, 1]

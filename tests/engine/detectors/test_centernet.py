@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tallymill.engine.detectors.centernet import CELLS, SIDE, CenterNet
+from tallymill.engine.sessions.base import stack
 from tallymill.errors import ModelError
 
 
@@ -67,7 +68,7 @@ def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session,
 
 def test_preprocess_is_the_warped_window(array_session):
     window = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)[5:80, 3:60]
-    prepared = CenterNet(array_session(CenterNet, {})).preprocess(window)
+    prepared = CenterNet(array_session(CenterNet, {})).preprocess(window)["image"]
     np.testing.assert_array_equal(prepared, cv2.resize(window, (512, 512)))
 
 
@@ -76,10 +77,12 @@ def test_our_decoding_of_the_heads_is_the_golden_detections(session_of, photogra
     name, image = photograph
     expected = golden("centernet", name)
     detector = CenterNet(session_of("centernet"))
-    prepared = detector.preprocess(image)
+    prepared = detector.preprocess(image)["image"]
     np.testing.assert_array_equal(prepared[::16, ::16], expected["input_every_16"])
     rows = expected["detections"]
-    found = detector.decode(detector.run(prepared[None]), 0, (SIDE, SIDE), np.arange(80), float(rows[-1, 4]) - 1e-5)
+    found = detector.decode(
+        detector.run({"image": prepared[None]}, []), 0, (SIDE, SIDE), np.arange(80), float(rows[-1, 4]) - 1e-5
+    )
     best = np.argsort(-found.scores, kind="stable")[: len(rows)]
     assert len(best) == len(rows) == 100
     np.testing.assert_array_equal(found.request[best], rows[:, 5])
@@ -92,9 +95,9 @@ def test_a_window_means_the_same_whatever_ran_before_it(session_of):
     rng = np.random.default_rng(0)
     windows = [rng.integers(0, 256, (side, side + 9, 3), np.uint8) for side in (40, 700, 300)]
     detector = CenterNet(session_of("centernet"))
-    first = [detector.run(detector.preprocess(window)[None]) for window in windows]
+    first = [detector.run(stack([detector.preprocess(window)]), []) for window in windows]
     for window, before in zip(windows[::-1], first[::-1], strict=True):
-        again = detector.run(detector.preprocess(window)[None])
+        again = detector.run(stack([detector.preprocess(window)]), [])
         np.testing.assert_array_equal(again["heat"], before["heat"])
         np.testing.assert_array_equal(again["sides"], before["sides"])
 
@@ -104,4 +107,4 @@ def test_a_batch_is_refused_by_the_fixed_shape(session_of):
     detector = CenterNet(session_of("centernet"))
     assert detector.spec.batch == 1
     with pytest.raises(ModelError, match="dimensions"):
-        detector.run(np.zeros((2, SIDE, SIDE, 3), np.uint8))
+        detector.run({"image": np.zeros((2, SIDE, SIDE, 3), np.uint8)}, [])

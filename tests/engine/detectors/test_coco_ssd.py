@@ -7,6 +7,7 @@ import pytest
 
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
 from tallymill.engine.detectors.coco_ssd import SIDE, CocoSsd
+from tallymill.engine.sessions.base import stack
 from tallymill.errors import ModelError
 
 ALL = np.arange(80)
@@ -95,7 +96,7 @@ SIZES += [tuple(np.random.default_rng(k).integers(1, 1500, 2)) for k in range(6)
 @pytest.mark.parametrize("size", SIZES)
 def test_preprocess_is_its_definition(array_session, size):
     window = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
-    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(window)
+    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(window)["image"]
     np.testing.assert_allclose(prepared, warped(window), rtol=0, atol=1e-4)
     assert prepared.dtype == np.float32
     assert prepared.shape == (SIDE, SIDE, 3)
@@ -105,7 +106,7 @@ def test_preprocess_is_its_definition(array_session, size):
 def test_preprocess_takes_a_view_and_leaves_it_as_it_is(array_session, view):
     image = np.random.default_rng(0).integers(0, 256, (120, 80, 3), np.uint8)
     image.setflags(write=False)
-    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(image[view])
+    prepared = CocoSsd(array_session(CocoSsd, {})).preprocess(image[view])["image"]
     np.testing.assert_allclose(prepared, warped(image[view]), rtol=0, atol=1e-4)
 
 
@@ -125,7 +126,7 @@ def test_the_model_reproduces_the_golden(session_of, photograph, golden):
     name, image = photograph
     expected = golden("coco_ssd", name)
     detector = CocoSsd(session_of("coco-ssd"))
-    out = detector.run(detector.preprocess(image)[None])
+    out = detector.run(stack([detector.preprocess(image)]), [])
     assert out["scores"].shape == (1, 1917, 90)
     rows = expected["rows"]
     np.testing.assert_allclose(out["scores"][0, rows], expected["scores"], rtol=0, atol=1e-5)
@@ -140,7 +141,7 @@ def test_it_sees_a_cup_and_a_cat(session_of, photograph):
     detector = CocoSsd(session_of("coco-ssd"))
     asked = {"coffee": "cup", "chelsea": "cat"}[name]
     classes = np.array([detector.spec.class_of(asked)])
-    found = detector.decode(detector.run(detector.preprocess(image)[None]), 0, image.shape[:2], classes, 0.5)
+    found = detector.decode(detector.run(stack([detector.preprocess(image)]), []), 0, image.shape[:2], classes, 0.5)
     assert found.scores.max() > 0.8
     x1, y1, x2, y2 = found.boxes[found.scores.argmax()]
     assert (x2 - x1) * (y2 - y1) > 0.2 * image.shape[0] * image.shape[1]

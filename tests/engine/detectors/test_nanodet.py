@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from tallymill.engine.detectors.nanodet import SIDE, STRIDES, NanoDet
+from tallymill.engine.sessions.base import stack
 from tallymill.errors import ModelError
 
 
@@ -77,7 +78,7 @@ def test_a_score_that_is_not_finite_is_an_error_for_those_who_ask(array_session,
 def test_preprocess_is_bgr_minus_mean_over_deviation_of_the_warped_window(array_session):
     image = np.random.default_rng(0).integers(0, 256, (90, 70, 3), np.uint8)
     window = image[5:80, 3:60]
-    prepared = NanoDet(array_session(NanoDet, {})).preprocess(window)
+    prepared = NanoDet(array_session(NanoDet, {})).preprocess(window)["image"]
     warped = cv2.resize(window, (416, 416))[..., ::-1].astype(np.float64)
     expected = (warped - [103.53, 116.28, 123.675]) / [57.375, 57.12, 58.395]
     np.testing.assert_allclose(prepared, expected.transpose(2, 0, 1), rtol=0, atol=1e-6)
@@ -89,9 +90,9 @@ def test_the_model_reproduces_the_golden(session_of, photograph, golden):
     name, image = photograph
     expected = golden("nanodet", name)
     detector = NanoDet(session_of("nanodet"))
-    prepared = detector.preprocess(image)
+    prepared = detector.preprocess(image)["image"]
     np.testing.assert_allclose(prepared[:, ::16, ::16], expected["input_every_16"], rtol=0, atol=1e-6)
-    out = detector.run(prepared[None])
+    out = detector.run({"image": prepared[None]}, [])
     for stride in STRIDES:
         rows = expected[f"rows_{stride}"]
         scores, distances = out[f"scores_{stride}"], out[f"distances_{stride}"]
@@ -114,7 +115,7 @@ def test_boxes_of_the_model_are_those_of_the_golden(session_of, photograph, gold
             full[0][:, expected[f"rows_{stride}"]] = expected[f"{kind}_{stride}"].T
             dense[f"{kind}_{stride}"] = full
     classes, size = np.arange(80), image.shape[:2]
-    ours = detector.decode(detector.run(detector.preprocess(image)[None]), 0, size, classes, 0.05)
+    ours = detector.decode(detector.run(stack([detector.preprocess(image)]), []), 0, size, classes, 0.05)
     theirs = detector.decode(dense, 0, size, classes, 0.05)
     assert len(ours.scores) > 50
     np.testing.assert_array_equal(ours.request, theirs.request)
@@ -127,4 +128,4 @@ def test_a_batch_is_refused_by_the_fixed_shape(session_of):
     detector = NanoDet(session_of("nanodet"))
     assert detector.spec.batch == 1
     with pytest.raises(ModelError, match="dimensions"):
-        detector.run(np.zeros((2, 3, SIDE, SIDE), np.float32))
+        detector.run({"image": np.zeros((2, 3, SIDE, SIDE), np.float32)}, [])
