@@ -9,26 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.base import Detector
 from tallymill.engine.proposer import Proposer, WindowProposer
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import UsageError
 
 SHIPPED = Path(__file__).parent / "ensembles"
-# Families whose proposals come from a model over windows of the image: module and class.
+# Families of detectors: module and class. Those of ``BUNDLED`` are made of a bundle, the others of one graph, or none.
 FAMILIES = {
     "coco_ssd": ("tallymill.engine.detectors.coco_ssd", "CocoSsd"),
     "nanodet": ("tallymill.engine.detectors.nanodet", "NanoDet"),
     "centernet": ("tallymill.engine.detectors.centernet", "CenterNet"),
     "synthetic": ("tallymill.engine.detectors.synthetic", "Synthetic"),
+    "owlvit": ("tallymill.engine.detectors.owl", "Owl"),
 }
+BUNDLED = frozenset({"owlvit"})
 MAX_DETECTORS = 255  # the number that cover a target is stored as uint8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class DetectorConfig:
-    """One detector of an ensemble. ``model`` is a catalogue name, or a path to an ONNX file; None needs no model."""
+    """One detector of an ensemble. ``model`` is a known name, or the path of an ONNX file or a bundle, or None."""
 
     name: str
     family: str
@@ -48,7 +51,7 @@ class DetectorConfig:
 
 
 def _needs(family: str) -> str:
-    return "no model" if family == "synthetic" else "a model: a catalogue name or a path to an ONNX file"
+    return "no model" if family == "synthetic" else "a model: a catalogue name or a path to an ONNX file or a bundle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _detector(values: dict[str, Any], folder: Path) -> DetectorConfig:
         if not isinstance(values.get(key, ""), str):
             raise UsageError(f"detector {key} {values[key]!r} must be text")
     model = values.get("model")
-    if isinstance(model, str) and model.endswith(".onnx"):
+    if isinstance(model, str) and (model.endswith(".onnx") or "/" in model):
         model = str((folder / model).resolve())
     return DetectorConfig(values["name"], values["family"], model, values.get("tau", 1.0))
 
@@ -127,5 +130,10 @@ def build_proposer(config: DetectorConfig, model: Path | None) -> Proposer:
     if model is None:
         proposer: Proposer = kind(config.name)
         return proposer
-    detector: Detector = kind(OnnxRuntimeSession(model), config.name)
-    return WindowProposer(detector)
+    if config.family not in BUNDLED:
+        detector: Detector = kind(OnnxRuntimeSession(model), config.name)
+        return WindowProposer(detector)
+    bundle = load_bundle(model)
+    if bundle.family != config.family:
+        raise bundle.error(f"is of the family {bundle.family!r}; the detector {config.name!r} is {config.family!r}")
+    return WindowProposer(kind(bundle, config.name))

@@ -118,6 +118,11 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "tallymill"
 
 
+def bundle_folder(name: str) -> Path:
+    """Where the bundle of a model that is exported by its name lies."""
+    return cache_folder() / "bundles" / name
+
+
 def _recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
     if name not in recipes:
         known = ", ".join([*recipes, *ENSEMBLES])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallymill.engine.bundles import is_bundle, load_bundle
 from tallymill.engine.clock import StageClock
 from tallymill.engine.ensemble import EnsembleConfig, build_proposer
 from tallymill.engine.numbench.natural import parse_prompt
@@ -15,6 +16,7 @@ from tallymill.engine.settings import Settings
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ManifestError, ModelError, UsageError
 from tallymill.exporters import hub
+from tallymill.exporters.catalogue import CATALOGUE
 
 DEVICES = ("auto", "cpu")
 
@@ -35,9 +37,18 @@ def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
 def _find(model: str | None) -> ModelFile | None:
     if model is None:
         return None
-    path = Path(model) if model.endswith(".onnx") else hub.path(model)
+    if model in CATALOGUE and not is_bundle(hub.bundle_folder(model)):
+        raise ModelError(
+            f"the model {model!r} has not been exported (looked in {hub.bundle_folder(model)})",
+            hint=f"tallymill export {model} --to onnx",
+        )
+    path = hub.bundle_folder(model) if model in CATALOGUE else Path(model)
+    if is_bundle(path):
+        return ModelFile(path, load_bundle(path).sha256)
+    if not model.endswith(".onnx") and "/" not in model:
+        path = hub.path(model)
     if not path.is_file():
-        raise ModelError(f"{path}: no such model file")
+        raise ModelError(f"{path}: no such model file or bundle")
     return ModelFile(path, hub.sha256(path))
 
 

@@ -20,6 +20,7 @@ from tallymill.commands import (  # noqa: F401
     calibrate,
     collision,
     demo,
+    export,
     images,
     models,
     physcount,

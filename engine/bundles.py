@@ -1,0 +1,148 @@
+"""A bundle is one exported model in a folder: its graphs, a tokenizer where it reads text, and what they are.
+
+``bundle.json`` names every file with its SHA-256, the family of detectors that can read the model, the numbers that the
+family needs (input size, normalisation, labels …), where the weights came from, the versions that made the graphs, and
+what the acceptance gate found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tallymill.engine.sessions.base import Session
+from tallymill.errors import ModelError
+
+MANIFEST = "bundle.json"
+FORMAT = 1
+_EXPORT_ANEW = "export it anew (tallymill export)"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle whose files have been checked.
+
+    ``parts`` maps a part, such as ``vision``, to its file; ``numbers`` is what the family's detector reads with
+    :meth:`read`; ``tokenizer`` is the file of the tokenizer, or None; ``sha256`` is that of everything in the bundle.
+    """
+
+    folder: Path
+    name: str
+    family: str
+    runtime: str
+    precision: str
+    parts: Mapping[str, str]
+    numbers: Mapping[str, Any]
+    tokenizer: Path | None
+    sha256: str
+
+    def session(self, part: str, *, threads: int = 1) -> Session:
+        """Open one part. Raises ``ModelError`` when the bundle has none of that name, or it cannot be loaded."""
+        if part not in self.parts:
+            raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
+        if self.runtime != "onnx":
+            raise self.error(f"was exported for the runtime {self.runtime!r}, which this version does not have")
+        from tallymill.engine.sessions.ort import OnnxRuntimeSession
+
+        return OnnxRuntimeSession(self.folder / self.parts[part], threads=threads)
+
+    def read(self, kind: type[T]) -> T:
+        """The family's numbers as a dataclass. Raises ``ModelError`` naming what is missing or of the wrong type."""
+        hints = get_type_hints(kind)
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        if missing := [name for name in names if name not in self.numbers]:
+            raise self.error(f"its numbers lack {', '.join(missing)}")
+        return kind(**{name: self._typed(name, self.numbers[name], hints[name]) for name in names})
+
+    def _typed(self, name: str, value: Any, hint: Any) -> Any:
+        if get_origin(hint) in (UnionType, Union):
+            if value is None and NoneType in get_args(hint):
+                return None
+            hint = next(each for each in get_args(hint) if each is not NoneType)
+        if get_origin(hint) is tuple and isinstance(value, list):
+            inner = get_args(hint)
+            each = [inner[0]] * len(value) if inner[-1] is Ellipsis else list(inner)
+            if len(each) == len(value):
+                return tuple(self._typed(name, v, h) for v, h in zip(value, each, strict=True))
+        if hint is float and type(value) in (int, float):
+            return float(value)
+        if hint in (int, str, bool) and type(value) is hint:
+            return value
+        raise self.error(f"numbers.{name} = {value!r} is not {getattr(hint, '__name__', hint)}")
+
+    def error(self, message: str) -> ModelError:
+        """A ``ModelError`` that names the bundle."""
+        return ModelError(f"{self.folder}: {message}", hint=_EXPORT_ANEW)
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a path is the folder of a bundle."""
+    return (folder / MANIFEST).is_file()
+
+
+_checked: dict[tuple[Path, bytes], Bundle] = {}
+
+
+def load_bundle(folder: Path) -> Bundle:
+    """Read a bundle and check every file against its SHA-256, once in a process.
+
+    Raises ``ModelError`` naming the file that is absent, damaged, or of another format.
+    """
+    path = folder / MANIFEST
+    try:
+        content = path.read_bytes()
+    except OSError as exc:
+        raise ModelError(f"{path}: {exc.strerror or exc}", hint=_EXPORT_ANEW) from None
+    if (folder, content) not in _checked:
+        _checked[folder, content] = _parse(folder, content)
+    return _checked[folder, content]
+
+
+def _parse(folder: Path, content: bytes) -> Bundle:
+    path = folder / MANIFEST
+    try:
+        values = json.loads(content)
+        form = values["format"]
+        if form != FORMAT:
+            raise ModelError(f"{path}: format {form!r}, this version reads {FORMAT}", hint=_EXPORT_ANEW)
+        _check_files(folder, values["files"])
+        return Bundle(
+            folder=folder,
+            name=values["name"],
+            family=values["family"],
+            runtime=values["runtime"],
+            precision=values["precision"],
+            parts=dict(values["parts"]),
+            numbers=dict(values["numbers"]),
+            tokenizer=None if values["tokenizer"] is None else folder / values["tokenizer"],
+            sha256=digest_of(values["files"], values["numbers"]),
+        )
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None
+
+
+def digest_of(files: Mapping[str, str], numbers: Mapping[str, Any]) -> str:
+    """SHA-256 over what shapes a bundle's answers: the hashes of its files and the family's numbers."""
+    content = json.dumps({"files": dict(files), "numbers": dict(numbers)}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+    for name, expected in files.items():
+        file = folder / name
+        if Path(name).name != name:
+            raise ModelError(f"{folder / MANIFEST}: {name!r} is not the name of a file beside it", hint=_EXPORT_ANEW)
+        try:
+            with file.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as exc:
+            raise ModelError(f"{file}: {exc.strerror or exc}", hint=_EXPORT_ANEW) from None
+        if found != expected:
+            raise ModelError(f"{file}: is not the file that was exported (its SHA-256 differs)", hint=_EXPORT_ANEW)

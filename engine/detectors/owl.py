@@ -1,0 +1,114 @@
+"""OWL-ViT and OWLv2: one box a patch of the image, scored by the likeness of the patch to each category's text.
+
+The text never meets the image before the last product, so that the two towers are apart: a category is encoded once in
+the life of a process, and images of different categories share a batch (arXiv 2205.06230, section 3.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.bundles import Bundle
+from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.dense import NOTHING, select
+from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, to_corners
+from tallymill.engine.detectors.text import Learned, load_tokenizer
+from tallymill.engine.sessions.base import Array, TensorSpec
+
+TEXTS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class OwlNumbers:
+    """``side``: of the square input, to which an image is padded (``square``, OWLv2) or warped (OWL-ViT)."""
+
+    side: int
+    square: bool
+    resample: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    template: str
+    tokens: int
+    start: int
+    end: int
+    pad: int
+
+
+class Owl(Detector):
+    """Parts: ``vision``, image float32 [B, 3, side, side] -> embeds [B, N, D] of length one, shift and scale [B, N, 1],
+    boxes [B, N, 4] (centre and size, fractions of the input); ``text``, tokens and mask int64 [Q, L] -> embeds [Q, D].
+    """
+
+    inputs = (TensorSpec("image", "float32", (None, 3, None, None)),)
+    outputs = (
+        TensorSpec("embeds", "float32", (None, None, None)),
+        TensorSpec("shift", "float32", (None, None, 1)),
+        TensorSpec("scale", "float32", (None, None, 1)),
+        TensorSpec("boxes", "float32", (None, None, 4)),
+    )
+
+    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+        spec = DetectorSpec(name=name, family=bundle.family, labels=(), batch=batch, open_vocabulary=True)
+        super().__init__(bundle.session("vision", threads=threads), spec)
+        if bundle.tokenizer is None:
+            raise bundle.error("has no tokenizer")
+        self.numbers = bundle.read(OwlNumbers)
+        self._text = bundle.session("text", threads=threads)
+        self._tokenize = load_tokenizer(bundle.tokenizer)
+        self._normalise = Normalise(self.numbers.mean, self.numbers.std)
+        self.learned: Learned[NDArray[np.float32]] = Learned(self._encode)
+
+    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
+        """See ``Detector.learn``."""
+        return self.learned.learn(categories)
+
+    def _encode(self, categories: Sequence[str]) -> list[NDArray[np.float32] | str]:
+        numbers = self.numbers
+        rows = [[numbers.start, *self._tokenize(numbers.template.format(name)), numbers.end] for name in categories]
+        found: list[NDArray[np.float32] | str] = [
+            f"the category {name!r} has {len(row)} tokens with its prompt; the model reads {numbers.tokens}"
+            for name, row in zip(categories, rows, strict=True)
+        ]
+        fitting = [k for k, row in enumerate(rows) if len(row) <= numbers.tokens]
+        for first in range(0, len(fitting), TEXTS_AT_ONCE):
+            group = fitting[first : first + TEXTS_AT_ONCE]
+            tokens = np.full((len(group), numbers.tokens), numbers.pad, np.int64)
+            mask = np.zeros_like(tokens)
+            for row, k in enumerate(group):
+                tokens[row, : len(rows[k])] = rows[k]
+                mask[row, : len(rows[k])] = 1
+            embeds = self._text.run({"tokens": tokens, "mask": mask})["embeds"]
+            for k, embed in zip(group, embeds, strict=True):
+                found[k] = embed
+        return found
+
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+        """RGB uint8 [H, W, 3] -> float32 [3, side, side]."""
+        side = self.numbers.side
+        if self.numbers.square:
+            raise NotImplementedError
+        return {"image": self._normalise(resize(window, side, side, self.numbers.resample))}
+
+    def decode(
+        self,
+        outputs: Mapping[str, Array],
+        index: int,
+        size: tuple[int, int],
+        classes: NDArray[np.int64],
+        floor: float,
+    ) -> Candidates:
+        """See ``Detector.decode``; candidates of a class are in the order of patches. Boxes are not clipped."""
+        texts = np.stack([self.learned[place] for place in classes.tolist()])
+        likeness = outputs["embeds"][index] @ texts.T
+        scores = sigmoid((likeness + outputs["shift"][index]) * outputs["scale"][index])
+        request, patch, confidence = select(scores.T, np.arange(len(classes)), floor)
+        if not len(patch):
+            return NOTHING
+        height, width = (max(size),) * 2 if self.numbers.square else size
+        whole = np.array([width, height, width, height], np.float32)
+        boxes = to_corners(outputs["boxes"][index].take(patch, 0)) * whole
+        return Candidates(boxes, confidence, request, bool((scores.max(axis=1) >= floor).all()))

@@ -1,0 +1,66 @@
+"""What detectors that read text have in common: a tokenizer, and encoded categories that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from tallymill.errors import MissingExtraError, ModelError
+
+T = TypeVar("T")
+
+
+class Tokenize(Protocol):
+    """Text to the numbers of its tokens, without the tokens that models put around it."""
+
+    def __call__(self, text: str) -> list[int]:
+        """Tokens of one text."""
+        ...
+
+
+def load_tokenizer(file: Path) -> Tokenize:
+    """The tokenizer of a bundle, a JSON file of the package ``tokenizers``. Raises ``ModelError`` when it is none."""
+    with MissingExtraError.unless("tokenizers", extra="cpu"):
+        from tokenizers import Tokenizer
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as exc:  # the package raises Exception itself
+        raise ModelError(f"{file}: not a tokenizer: {exc}", hint="export the model anew (tallymill export)") from exc
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def tokenize(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return tokenize
+
+
+class Learned(Generic[T]):
+    """Encoded categories: each is encoded once, and the last ones that were asked for have a place.
+
+    ``encode`` takes categories that are new and gives for each its encoding, or a text that says why there is none.
+    ``encoded`` counts the categories that the model has encoded so far.
+    """
+
+    def __init__(self, encode: Callable[[Sequence[str]], Sequence[T | str]]) -> None:
+        self._encode = encode
+        self._kept: dict[str, T | str] = {}
+        self._places: list[T | str] = []
+        self.encoded = 0
+
+    def learn(self, categories: Sequence[str | None]) -> dict[int, str]:
+        """Encode what is new; what is wrong with categories that cannot be encoded, by place."""
+        new = list(dict.fromkeys(name for name in categories if name is not None and name not in self._kept))
+        if new:
+            self._kept.update(zip(new, self._encode(new), strict=True))
+            self.encoded += len(new)
+        self._places = ["no category" if name is None else self._kept[name] for name in categories]
+        return {place: what for place, what in enumerate(self._places) if isinstance(what, str)}
+
+    def __getitem__(self, place: int) -> T:
+        """The encoding at a place of the categories that were last learned."""
+        found = self._places[place]
+        if isinstance(found, str):
+            raise ModelError(found)
+        return found

@@ -1,0 +1,18 @@
+"""The models that are exported from published weights, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallymill.errors import UsageError
+from tallymill.exporters.recipes import owl
+from tallymill.exporters.recipes.parts import WeightsRecipe
+
+CATALOGUE: Mapping[str, WeightsRecipe] = {recipe.name: recipe for recipe in (*owl.RECIPES,)}
+
+
+def recipe_of(name: str) -> WeightsRecipe:
+    """The recipe of a model. Raises ``UsageError`` that names those there are."""
+    if name not in CATALOGUE:
+        raise UsageError(f"there is no model {name!r} to export", hint=f"one of {', '.join(CATALOGUE)}")
+    return CATALOGUE[name]

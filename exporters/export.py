@@ -1,0 +1,134 @@
+"""From published weights to a bundle that has passed the gate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_bundle
+from tallymill.engine.sessions.ort import OnnxRuntimeSession
+from tallymill.errors import MissingExtraError, ModelError
+from tallymill.exporters import gate, weights
+from tallymill.exporters.hub import bundle_folder
+from tallymill.exporters.recipes.parts import Loaded, WeightsRecipe
+from tallymill.exporters.to_onnx import OPSET, export_part
+
+_PACKAGES = ("tallymill", "torch", "transformers", "onnx", "onnxscript", "onnxruntime")
+
+
+def _silent(_line: str) -> None:
+    pass
+
+
+def export(
+    recipe: WeightsRecipe,
+    source: str | Path | None = None,
+    *,
+    out: Path | None = None,
+    log: Callable[[str], None] = _silent,
+) -> Bundle:
+    """Export a model to ONNX, put it before the gate, and install it.
+
+    ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
+    ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name). What was
+    there is replaced in one step. Raises ``ModelError`` when weights cannot be had, cannot be exported, or when the
+    graph differs from the model: then nothing is installed.
+    """
+    with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    source = recipe.weights if source is None else source
+    log(f"loading {source}")
+    loaded = recipe.load(source)
+    target = bundle_folder(recipe.name) if out is None else out
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+            built = Path(scratch) / "bundle"
+            built.mkdir()
+            findings = _build(recipe, source, loaded, built, log)
+            _refuse(recipe.name, findings)
+            _replace(built, target, Path(scratch) / "before")
+    except OSError as exc:
+        raise ModelError(f"{target}: cannot be written: {exc}", hint="--out FOLDER takes another place") from exc
+    return load_bundle(target)
+
+
+def _build(
+    recipe: WeightsRecipe, source: str | Path, loaded: Loaded, folder: Path, log: Callable[[str], None]
+) -> list[gate.Finding]:
+    """Write the files of a bundle; what the gate found."""
+    findings: list[gate.Finding] = []
+    files: list[Path] = []
+    for name, part in loaded.parts.items():
+        log(f"exporting {name}")
+        files += export_part(part, folder / f"{name}.onnx")
+        log(f"comparing {name} with the model in torch")
+        findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx"))
+    if loaded.tokenizer is not None:
+        files.append(folder / "tokenizer.json")
+        files[-1].write_text(loaded.tokenizer, "utf-8")
+    hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    manifest = {
+        "format": FORMAT,
+        "name": recipe.name,
+        "family": loaded.family,
+        "runtime": "onnx",
+        "precision": "fp32",
+        "sha256": digest_of(hashes, loaded.numbers),
+        "parts": {name: f"{name}.onnx" for name in loaded.parts},
+        "numbers": dict(loaded.numbers),
+        "tokenizer": None if loaded.tokenizer is None else "tokenizer.json",
+        "files": hashes,
+        "source": {
+            "weights": recipe.weights if weights.digest(source) is None else Path(source).resolve().name,
+            "sha256": weights.digest(source),
+            "licence": recipe.licence,
+        },
+        "opset": OPSET,
+        "versions": {"python": platform.python_version(), **_versions()},
+        "gate": [_as_dict(finding) for finding in findings],
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+    return findings
+
+
+def _as_dict(finding: gate.Finding) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in ("part", "check", "output", "difference", "tolerance")}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _refuse(name: str, findings: Sequence[gate.Finding]) -> None:
+    faults = [finding for finding in findings if not finding.passed]
+    if faults:
+        lines = "\n  ".join(map(str, faults[:8]))
+        more = f"\n  and {len(faults) - 8} more" if len(faults) > 8 else ""
+        raise ModelError(
+            f"{name}: the exported graph is not the model; nothing was installed:\n  {lines}{more}",
+            hint="other versions of torch, transformers or onnxruntime may export it rightly",
+        )
+
+
+def _replace(built: Path, target: Path, before: Path) -> None:
+    if target.exists():
+        if not (target / MANIFEST).exists() and (not target.is_dir() or any(target.iterdir())):
+            raise ModelError(f"{target}: is there and is no bundle", hint="--out FOLDER takes another place")
+        target.rename(before)
+    built.rename(target)
+    shutil.rmtree(before, ignore_errors=True)

@@ -1,0 +1,110 @@
+"""OWL-ViT and OWLv2: the image tower with its heads, and the text tower, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallymill.engine.sessions.base import Array
+from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
+from tallymill.exporters.weights import from_pretrained
+
+TEMPLATE = "a photo of a {}"
+
+
+def load(weights: str | Path) -> Loaded:
+    """Cut ``OwlViTForObjectDetection`` into ``vision`` and ``text``."""
+    import torch
+    from transformers import AutoImageProcessor, AutoTokenizer, OwlViTForObjectDetection
+
+    model = from_pretrained(OwlViTForObjectDetection.from_pretrained, weights).eval()
+    processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
+    tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
+    vision = model.config.vision_config
+    tokens = model.config.text_config.max_position_embeddings
+    side = vision.image_size
+
+    class Vision(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, image: Any) -> dict[str, Any]:
+            head = self.model.class_head
+            feature_map, _ = self.model.image_embedder(pixel_values=image)
+            patches = feature_map.flatten(1, 2)
+            embeds = head.dense0(patches)
+            return {
+                "embeds": embeds / (torch.linalg.norm(embeds, dim=-1, keepdim=True) + 1e-6),
+                "shift": head.logit_shift(patches),
+                "scale": head.elu(head.logit_scale(patches)) + 1,
+                "boxes": self.model.box_predictor(patches, feature_map),
+            }
+
+    class Text(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: Any, mask: Any) -> dict[str, Any]:
+            embeds = self.model.owlvit.get_text_features(input_ids=tokens, attention_mask=mask).pooler_output
+            embeds = embeds / torch.linalg.norm(embeds, dim=-1, keepdim=True)
+            return {"embeds": embeds / (torch.linalg.norm(embeds, dim=-1, keepdim=True) + 1e-6)}
+
+    ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
+    return Loaded(
+        family="owlvit",
+        parts={
+            "vision": Part(
+                Vision().eval(),
+                {"image": torch.zeros(2, 3, side, side)},
+                {"image": (0,)},
+                lambda batch, seed: _images(batch, seed, side),
+            ),
+            "text": Part(
+                Text().eval(),
+                {name: torch.ones(2, tokens, dtype=torch.int64) for name in ("tokens", "mask")},
+                {"tokens": (0,), "mask": (0,)},
+                lambda batch, seed: _texts(batch, seed, tokens, *ids),
+            ),
+        },
+        numbers={
+            "side": side,
+            "square": False,
+            "resample": "bicubic",
+            "mean": list(processor.image_mean),
+            "std": list(processor.image_std),
+            "template": TEMPLATE,
+            "tokens": tokens,
+            "start": ids[0],
+            "end": ids[1],
+            "pad": tokenizer.pad_token_id,
+        },
+        tokenizer=tokenizer.backend_tokenizer.to_str(),
+        original=model,
+    )
+
+
+def _images(batch: int, seed: int, side: int) -> Mapping[str, Array]:
+    return {"image": np.random.default_rng(seed).standard_normal((batch, 3, side, side), np.float32)}
+
+
+def _texts(batch: int, seed: int, length: int, start: int, end: int) -> Mapping[str, Array]:
+    """Texts of mixed lengths; the end has the greatest number, which is how the model finds it."""
+    rng = np.random.default_rng(seed)
+    tokens, mask = np.zeros((2, batch, length), np.int64)
+    for row in range(batch):
+        n = int(rng.integers(3, length + 1))
+        tokens[row, :n] = [start, *rng.integers(0, min(start, end), n - 2), end]
+        mask[row, :n] = 1
+    return {"tokens": tokens, "mask": mask}
+
+
+RECIPES = (
+    WeightsRecipe("owlvit-base-patch32", "owlvit", "google/owlvit-base-patch32", "Apache-2.0", load),
+    WeightsRecipe("owlvit-base-patch16", "owlvit", "google/owlvit-base-patch16", "Apache-2.0", load),
+    WeightsRecipe("owlvit-large-patch14", "owlvit", "google/owlvit-large-patch14", "Apache-2.0", load),
+)

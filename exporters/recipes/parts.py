@@ -1,0 +1,55 @@
+"""What a recipe makes of published weights: the parts of a model, each of which becomes one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tallymill.engine.sessions.base import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One graph. ``module`` takes the inputs by name and returns a dict of named outputs (a ``torch.nn.Module``).
+
+    ``inputs`` are examples with a batch of two (one would be taken for a constant). ``dynamic`` names the axes of an
+    input that may vary; those of equal size in the examples that must be equal are found by the exporter. ``batches``
+    are sizes at which the gate compares the graph with the module, ``vary`` makes inputs of a batch for it.
+    ``tolerance`` is the largest difference of an output that the gate bears, against the module in float32.
+    """
+
+    module: Any
+    inputs: Mapping[str, Any]
+    dynamic: Mapping[str, tuple[int, ...]]
+    vary: Callable[[int, int], Mapping[str, Array]]
+    batches: tuple[int, ...] = (1, 2, 5)
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model of published weights, cut into parts. ``numbers`` is what the family's detector reads.
+
+    ``original`` is the whole model of transformers, to compare with; ``tokenizer`` is the JSON of ``tokenizers``.
+    """
+
+    family: str
+    parts: Mapping[str, Part]
+    numbers: Mapping[str, Any]
+    tokenizer: str | None = None
+    original: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRecipe:
+    """A model that is exported from weights: where they are published, under which licence, and how they are cut.
+
+    ``load`` takes the folder or the Hugging Face id of the weights, and options that the family knows.
+    """
+
+    name: str
+    family: str
+    weights: str
+    licence: str
+    load: Callable[..., Loaded]

@@ -1,0 +1,57 @@
+"""Parts of a model to ONNX files, with a dynamic batch, through the exporter that transformers ships."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tallymill.errors import MissingExtraError, ModelError
+from tallymill.exporters.recipes.parts import Part
+
+OPSET = 20  # LayerNormalization is one node from 17 on, GridSample and Gelu from 20
+_LARGE = 1_900_000_000  # protobuf ends at 2 GiB: above this, weights go into a file beside the graph
+
+
+def export_part(part: Part, file: Path) -> list[Path]:
+    """Write one part as ``file``; the files written, the graph first. Raises ``ModelError`` when tracing fails."""
+    with MissingExtraError.unless("torch", "transformers", "onnxscript", "onnx", extra="export"):
+        import onnx_ir
+        import torch
+        from transformers.exporters import OnnxConfig, OnnxExporter
+    dynamic = {name: dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for name, axes in part.dynamic.items()}
+    config = OnnxConfig(dynamic_shapes={name: dynamic.get(name, {}) for name in part.inputs}, opset_version=OPSET)
+    try:
+        with _quiet(), torch.no_grad():
+            program: Any = OnnxExporter().export(part.module, dict(part.inputs), config=config).program
+    except Exception as exc:  # the exporters raise errors of many kinds, and what they say is for us to read
+        raise ModelError(f"{file.stem}: cannot be exported to ONNX: {type(exc).__name__}: {exc}") from exc
+    for value in program.graph.initializers.values():
+        value.metadata_props.clear()
+    for node in program.graph.all_nodes():
+        node.metadata_props.clear()  # stack traces of the tracer, with paths of this machine
+        node.doc_string = None
+    size = sum(value.const_value.nbytes for value in program.graph.initializers.values() if value.const_value)
+    if size < _LARGE:
+        onnx_ir.save(program, str(file))
+        return [file]
+    data = file.with_suffix(".onnx.data")
+    onnx_ir.save(program, str(file), external_data=data.name)
+    return [file, data]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters print their progress, and warn of what does not concern the user."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,48 @@
+"""Published weights, by Hugging Face id or from a folder that somebody brought."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tallymill.errors import ModelError
+
+T = TypeVar("T")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt")
+
+
+def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any) -> T:
+    """Call ``load``, a ``from_pretrained`` of transformers. Raises ``ModelError`` that says how to bring a folder."""
+    local = is_local(weights)
+    try:
+        return load(str(weights), local_files_only=local, **options)
+    except (OSError, ValueError) as exc:  # what transformers raises: not found, no network, not such a model
+        reason = str(exc).strip().partition("\n")[0]
+    if local:
+        raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint="see `tallymill export --help`")
+    raise ModelError(
+        f"the weights {weights!r} cannot be had from Hugging Face: {reason}",
+        hint=f"where it can be reached: hf download {weights} --local-dir FOLDER; then --weights FOLDER",
+    )
+
+
+def is_local(weights: str | Path) -> bool:
+    """Whether it is a folder rather than an id. Raises ``ModelError`` for a path where no folder is."""
+    if Path(weights).is_dir():
+        return True
+    if isinstance(weights, Path) or str(weights).startswith((".", "/", "~")) or str(weights).count("/") > 1:
+        raise ModelError(f"{weights}: no such folder", hint="a folder with config.json and the weights")
+    return False
+
+
+def digest(weights: str | Path) -> str | None:
+    """SHA-256 over the names and contents of a folder's weight files; None for an id, whose files are not ours."""
+    if not is_local(weights):
+        return None
+    whole = hashlib.sha256()
+    for file in sorted(each for pattern in _WEIGHTS for each in Path(weights).glob(pattern)):
+        with file.open("rb") as stream:
+            whole.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
+    return whole.hexdigest()

@@ -1,0 +1,65 @@
+"""Small models with random weights in folders that transformers can load: they need torch, and no downloads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+import transformers
+
+
+@pytest.fixture(scope="session")
+def owlvit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """OWL-ViT of 32 dimensions on 64 pixels, with a tokenizer of single letters and some words."""
+    folder = tmp_path_factory.mktemp("owlvit")
+    tokenizer = clip_tokenizer()
+    torch.manual_seed(0)
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 16,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 64,
+        "patch_size": 16,
+    }
+    config = transformers.OwlViTConfig(text_config=text, vision_config=vision, projection_dim=32)
+    model = stirred(transformers.OwlViTForObjectDetection(config))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    transformers.OwlViTImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)
+    return folder
+
+
+def clip_tokenizer() -> transformers.CLIPTokenizer:
+    """A byte-pair tokenizer whose pieces are letters and a few words; its last token ends a text."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["!", *letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>", "do", "dog</w>", "of</w>"]
+    vocab = {piece: place for place, piece in enumerate([*pieces, "<|startoftext|>", "<|endoftext|>"])}
+    merges = [("c", "a"), ("ca", "t</w>"), ("d", "o"), ("do", "g</w>"), ("o", "f</w>")]
+    return transformers.CLIPTokenizer(vocab=vocab, merges=merges, pad_token="!", model_max_length=16)
+
+
+def stirred(model: Any, scale: float = 0.03) -> Any:
+    """The same model with noise on every weight, so that no two answers are near a tie."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.data += scale * torch.randn(value.shape, generator=generator)
+    return model.eval()

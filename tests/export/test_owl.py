@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+import transformers
+from PIL import Image
+
+from tallymill.engine.bundles import load_bundle
+from tallymill.engine.detectors.owl import Owl
+from tallymill.engine.sessions.base import stack
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+
+CATEGORIES = ["cat", "dog", "wet dog"]
+PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee()]
+
+
+@pytest.fixture(scope="module")
+def detector(owlvit_folder, tmp_path_factory):
+    bundle = export(recipe_of("owlvit-base-patch32"), owlvit_folder, out=tmp_path_factory.mktemp("out") / "owlvit")
+    return Owl(bundle, "owl-vit")
+
+
+@pytest.fixture(scope="module")
+def original(owlvit_folder):
+    """Boxes [N, 4] in pixels and confidences [N, categories] of the model in transformers, for one image."""
+    model = transformers.OwlViTForObjectDetection.from_pretrained(owlvit_folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(owlvit_folder)
+    images = transformers.OwlViTImageProcessorPil.from_pretrained(owlvit_folder)
+    processor = transformers.OwlViTProcessor(images, tokenizer)
+
+    def look(image, categories):
+        texts = [[f"a photo of a {name}" for name in categories]]
+        inputs = processor(text=texts, images=Image.fromarray(image), return_tensors="pt")
+        with torch.no_grad():
+            outputs = model(**inputs)
+        centre = outputs.pred_boxes[0].numpy()
+        height, width = image.shape[:2]
+        corners = np.concatenate([centre[:, :2] - centre[:, 2:] / 2, centre[:, :2] + centre[:, 2:] / 2], 1)
+        return corners * [width, height, width, height], outputs.logits[0].sigmoid().numpy()
+
+    return look
+
+
+def seen(detector, images, categories):
+    """Boxes and confidences of a batch of images, all patches, class after class."""
+    detector.learn(categories)
+    classes = np.arange(len(categories))
+    outputs = detector.run(stack([detector.preprocess(image) for image in images]), [classes] * len(images))
+    return [detector.decode(outputs, k, image.shape[:2], classes, 0.0) for k, image in enumerate(images)]
+
+
+@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee"])
+def test_boxes_and_confidences_are_those_of_the_original(detector, original, image):
+    (found,) = seen(detector, [image], CATEGORIES)
+    boxes, scores = original(image, CATEGORIES)
+    assert len(found.scores) == scores.size
+    np.testing.assert_allclose(found.scores.reshape(len(CATEGORIES), -1), scores.T, atol=1e-3)
+    np.testing.assert_allclose(found.boxes[: len(boxes)], boxes, atol=1)
+
+
+def test_images_of_one_batch_answer_as_alone_whatever_is_asked_of_each(detector):
+    alone = [seen(detector, [image], CATEGORIES)[0] for image in PHOTOGRAPHS]
+    together = seen(detector, PHOTOGRAPHS, CATEGORIES)
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+def test_a_category_is_encoded_once(detector):
+    before = detector.learned.encoded
+    for _ in range(3):
+        detector.learn(["heron", "stork", None, "heron"])
+    assert detector.learned.encoded == before + 2
+
+
+def test_a_category_that_is_too_long_is_told_by_place(detector):
+    faults = detector.learn(["cat", "abcdefghijklmnop", "dog"])
+    assert list(faults) == [1]
+    assert "'abcdefghijklmnop'" in faults[1]
+
+
+def test_the_bundle_says_what_it_is(detector):
+    bundle = load_bundle(detector.session.model.parent)
+    assert bundle.family == "owlvit"
+    assert set(bundle.parts) == {"vision", "text"}
