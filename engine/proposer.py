@@ -175,15 +175,21 @@ class Gathering:
         if self._unknown and (unknown := [c for c in classes.tolist() if c in self._unknown]):
             self._fail(item, self._unknown[unknown[0]])
             return
-        for job in self._proposer.jobs(item, image, classes, self._options, self._clock):
-            if item in self._errors:
-                return
-            waiting = self._waiting.setdefault(job.shapes, [])
-            waiting.append(job)
-            if len(waiting) >= self._proposer.spec.batch:
-                self._run(job.shapes)
-            elif sum(map(len, self._waiting.values())) > 2 * self._proposer.spec.batch:
-                self._run(max(self._waiting, key=lambda shapes: len(self._waiting[shapes])))
+        try:
+            for job in self._proposer.jobs(item, image, classes, self._options, self._clock):
+                if item in self._errors:
+                    return
+                self._wait(job)
+        except ModelError as exc:  # of its preparation: running fails nothing here
+            self._fail(item, exc.message)
+
+    def _wait(self, job: Job) -> None:
+        waiting = self._waiting.setdefault(job.shapes, [])
+        waiting.append(job)
+        if len(waiting) >= self._proposer.spec.batch:
+            self._run(job.shapes)
+        elif sum(map(len, self._waiting.values())) > 2 * self._proposer.spec.batch:
+            self._run(max(self._waiting, key=lambda shapes: len(self._waiting[shapes])))
 
     def boxes(self) -> RawBoxes:
         """Everything found, of all images looked at, in their order and that of their windows."""

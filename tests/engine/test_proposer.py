@@ -120,6 +120,22 @@ def test_a_failing_model_is_an_error_of_that_image_alone_in_whatever_window():
     assert np.diff(proposals.offsets).tolist() == [0, 4]  # the whole image and the first window agree
 
 
+def test_an_image_that_cannot_be_prepared_is_an_error_of_that_image_alone():
+    detector = Scripted(lambda *_: found(FAR_APART, [0.9, 0.8, 0.7], [0, 0, 0]), batch=2)
+    prepare = detector.preprocess
+
+    def preprocess(window):
+        if window.shape[1] > 100:
+            raise ModelError("too wide")
+        return prepare(window)
+
+    detector.preprocess = preprocess
+    images = [np.zeros((50, width, 3), np.uint8) for width in (100, 101, 100)]
+    proposals = detect(detector, items(["cat"], ["cat"], ["cat"], images=images))
+    assert proposals.errors == [None, "scripted: too wide", None]
+    assert np.diff(proposals.offsets).tolist() == [3, 0, 3]
+
+
 def test_degenerate_boxes_are_dropped_and_counted_before_nms():
     boxes = [[0, 0, 0, 10], [0, 5, 10, 5], [9, 0, 2, 8], [0, 0, np.inf, 10], [np.nan, 0, 10, 10], [0, 0, 10, 10]]
     detector = Scripted(lambda *_: found(boxes, [0.9] * 5 + [0.4], [0] * 6))
