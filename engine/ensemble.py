@@ -23,8 +23,9 @@ FAMILIES = {
     "centernet": ("tallymill.engine.detectors.centernet", "CenterNet"),
     "synthetic": ("tallymill.engine.detectors.synthetic", "Synthetic"),
     "owlvit": ("tallymill.engine.detectors.owl", "Owl"),
+    "owlv2": ("tallymill.engine.detectors.owl", "Owl"),
 }
-BUNDLED = frozenset({"owlvit"})
+BUNDLED = frozenset({"owlvit", "owlv2"})
 MAX_DETECTORS = 255  # the number that cover a target is stored as uint8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select
-from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, to_corners
+from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, square, to_corners
 from tallymill.engine.detectors.text import Learned, load_tokenizer
 from tallymill.engine.sessions.base import Array, TensorSpec
 
@@ -90,7 +90,7 @@ class Owl(Detector):
         """RGB uint8 [H, W, 3] -> float32 [3, side, side]."""
         side = self.numbers.side
         if self.numbers.square:
-            raise NotImplementedError
+            return {"image": self._normalise.of_fractions(square(window, side))}
         return {"image": self._normalise(resize(window, side, side, self.numbers.resample))}
 
     def decode(

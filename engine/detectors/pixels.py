@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -19,13 +20,50 @@ def resize(window: NDArray[np.uint8], height: int, width: int, resample: str) ->
     return np.asarray(image)
 
 
+def square(window: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
+    """RGB uint8 [H, W, 3] -> [side, side, 3] in 0..1: padded with black on the right or below, smoothed, interpolated.
+
+    As OWLv2's image processor: where the square is made smaller by a factor f, a Gaussian of sigma (f - 1) / 2, cut at
+    four sigma, then linear interpolation between pixel centres; images are mirrored at their edges.
+    """
+    longest = max(window.shape[:2])
+    image = np.zeros((longest, longest, 3), np.float32)
+    np.multiply(window, np.float32(1 / 255), out=image[: window.shape[0], : window.shape[1]])
+    factor = longest / side
+    if factor > 1:
+        sigma = (factor - 1) / 2
+        radius = int(4 * sigma + 0.5)
+        weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+        kernel = (weights / weights.sum()).astype(np.float32)
+        image = cv2.sepFilter2D(image, cv2.CV_32F, kernel, kernel, borderType=cv2.BORDER_REFLECT_101)
+    if factor == 1:
+        return image
+    lower, upper, share = _between(longest, side)
+    rows = image[lower] + (image[upper] - image[lower]) * share[:, None, None]
+    found: NDArray[np.float32] = rows[:, lower] + (rows[:, upper] - rows[:, lower]) * share[:, None]
+    return found
+
+
+def _between(length: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """For each of ``side`` pixels the two of ``length`` that it lies between, and how far it is from the first."""
+    place = (np.arange(side) + 0.5) * (length / side) - 0.5
+    first = np.floor(place).astype(np.int64)
+    mirrored = [np.abs((length - 1) - np.abs((length - 1) - each)) for each in (first, first + 1)]
+    return mirrored[0], mirrored[1], (place - first).astype(np.float32)
+
+
 class Normalise:
     """RGB uint8 [H, W, 3] -> float32 [3, H, W]: (value / 255 - mean) / std, channel by channel."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self._mean, self._std = np.array(mean, np.float32), np.array(std, np.float32)
         levels = np.arange(256) / 255.0
         # A value has 256 levels and three channels: what each becomes is computed once, in float64.
         self._table = ((levels - np.array(mean)[:, None]) / np.array(std)[:, None]).astype(np.float32)
+
+    def of_fractions(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Float32 [H, W, 3] in 0..1 -> float32 [3, H, W]."""
+        return np.moveaxis((image - self._mean) / self._std, 2, 0)
 
     def __call__(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         """See the class."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from tallymill.exporters.weights import from_pretrained
 TEMPLATE = "a photo of a {}"
 
 
-def load(weights: str | Path) -> Loaded:
-    """Cut ``OwlViTForObjectDetection`` into ``vision`` and ``text``."""
+def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
+    """Cut ``OwlViTForObjectDetection`` or ``Owlv2ForObjectDetection`` into ``vision`` and ``text``."""
     import torch
-    from transformers import AutoImageProcessor, AutoTokenizer, OwlViTForObjectDetection
+    from transformers import AutoImageProcessor, AutoTokenizer, Owlv2ForObjectDetection, OwlViTForObjectDetection
 
-    model = from_pretrained(OwlViTForObjectDetection.from_pretrained, weights).eval()
+    kind = {"owlvit": OwlViTForObjectDetection, "owlv2": Owlv2ForObjectDetection}[family]
+    model = from_pretrained(kind.from_pretrained, weights).eval()
+    towers = getattr(model, family)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
     vision = model.config.vision_config
@@ -50,13 +53,13 @@ def load(weights: str | Path) -> Loaded:
             self.model = model
 
         def forward(self, tokens: Any, mask: Any) -> dict[str, Any]:
-            embeds = self.model.owlvit.get_text_features(input_ids=tokens, attention_mask=mask).pooler_output
+            embeds = towers.get_text_features(input_ids=tokens, attention_mask=mask).pooler_output
             embeds = embeds / torch.linalg.norm(embeds, dim=-1, keepdim=True)
             return {"embeds": embeds / (torch.linalg.norm(embeds, dim=-1, keepdim=True) + 1e-6)}
 
     ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
     return Loaded(
-        family="owlvit",
+        family=family,
         parts={
             "vision": Part(
                 Vision().eval(),
@@ -73,8 +76,8 @@ def load(weights: str | Path) -> Loaded:
         },
         numbers={
             "side": side,
-            "square": False,
-            "resample": "bicubic",
+            "square": family == "owlv2",
+            "resample": "bilinear" if family == "owlv2" else "bicubic",
             "mean": list(processor.image_mean),
             "std": list(processor.image_std),
             "template": TEMPLATE,
@@ -107,4 +110,8 @@ RECIPES = (
     WeightsRecipe("owlvit-base-patch32", "owlvit", "google/owlvit-base-patch32", "Apache-2.0", load),
     WeightsRecipe("owlvit-base-patch16", "owlvit", "google/owlvit-base-patch16", "Apache-2.0", load),
     WeightsRecipe("owlvit-large-patch14", "owlvit", "google/owlvit-large-patch14", "Apache-2.0", load),
+    *(
+        WeightsRecipe(name, "owlv2", f"google/{name}", "Apache-2.0", partial(load, family="owlv2"))
+        for name in ("owlv2-base-patch16", "owlv2-base-patch16-ensemble", "owlv2-large-patch14-ensemble")
+    ),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,39 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 
+# Families of ours, and how their classes in transformers begin.
+OWL = {"owlvit": "OwlViT", "owlv2": "Owlv2"}
+
 
 @pytest.fixture(scope="session")
-def owlvit_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """OWL-ViT of 32 dimensions on 64 pixels, with a tokenizer of single letters and some words."""
-    folder = tmp_path_factory.mktemp("owlvit")
-    tokenizer = clip_tokenizer()
-    torch.manual_seed(0)
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 16,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    vision = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": 64,
-        "patch_size": 16,
-    }
-    config = transformers.OwlViTConfig(text_config=text, vision_config=vision, projection_dim=32)
-    model = stirred(transformers.OwlViTForObjectDetection(config))
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    transformers.OwlViTImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)
-    return folder
+def owl_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """OWL-ViT or OWLv2 of 32 dimensions on 64 pixels, with a tokenizer of single letters and some words."""
+
+    @cache
+    def make(family: str) -> Path:
+        folder = tmp_path_factory.mktemp(family)
+        prefix = OWL[family]
+        config, model, processor = (
+            getattr(transformers, prefix + name) for name in ("Config", "ForObjectDetection", "ImageProcessor")
+        )
+        tokenizer = clip_tokenizer()
+        small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+        text = {
+            **small,
+            "vocab_size": len(tokenizer),
+            "max_position_embeddings": 16,
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        }
+        vision = {**small, "image_size": 64, "patch_size": 16}
+        torch.manual_seed(0)
+        stirred(model(config(text_config=text, vision_config=vision, projection_dim=32))).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        processor(size={"height": 64, "width": 64}).save_pretrained(folder)
+        return folder
+
+    return make
 
 
 def clip_tokenizer() -> transformers.CLIPTokenizer:

@@ -14,22 +14,33 @@ from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 
 CATEGORIES = ["cat", "dog", "wet dog"]
-PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee()]
+PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :50]]
+
+
+MODELS = {"owlvit": "owlvit-base-patch32", "owlv2": "owlv2-base-patch16"}
+
+
+@pytest.fixture(scope="module", params=["owlvit", "owlv2"])
+def family(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def detector(owlvit_folder, tmp_path_factory):
-    bundle = export(recipe_of("owlvit-base-patch32"), owlvit_folder, out=tmp_path_factory.mktemp("out") / "owlvit")
-    return Owl(bundle, "owl-vit")
+def detector(family, owl_folder, tmp_path_factory):
+    bundle = export(recipe_of(MODELS[family]), owl_folder(family), out=tmp_path_factory.mktemp("out") / family)
+    return Owl(bundle, "owl")
 
 
 @pytest.fixture(scope="module")
-def original(owlvit_folder):
+def original(family, owl_folder):
     """Boxes [N, 4] in pixels and confidences [N, categories] of the model in transformers, for one image."""
-    model = transformers.OwlViTForObjectDetection.from_pretrained(owlvit_folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(owlvit_folder)
-    images = transformers.OwlViTImageProcessorPil.from_pretrained(owlvit_folder)
-    processor = transformers.OwlViTProcessor(images, tokenizer)
+    folder = owl_folder(family)
+    prefix = {"owlvit": "OwlViT", "owlv2": "Owlv2"}[family]
+    model, images, processor = (
+        getattr(transformers, prefix + name) for name in ("ForObjectDetection", "ImageProcessorPil", "Processor")
+    )
+    model = model.from_pretrained(folder).eval()
+    processor = processor(images.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder))
 
     def look(image, categories):
         texts = [[f"a photo of a {name}" for name in categories]]
@@ -37,7 +48,7 @@ def original(owlvit_folder):
         with torch.no_grad():
             outputs = model(**inputs)
         centre = outputs.pred_boxes[0].numpy()
-        height, width = image.shape[:2]
+        height, width = image.shape[:2] if family == "owlvit" else [max(image.shape[:2])] * 2
         corners = np.concatenate([centre[:, :2] - centre[:, 2:] / 2, centre[:, :2] + centre[:, 2:] / 2], 1)
         return corners * [width, height, width, height], outputs.logits[0].sigmoid().numpy()
 
@@ -52,7 +63,7 @@ def seen(detector, images, categories):
     return [detector.decode(outputs, k, image.shape[:2], classes, 0.0) for k, image in enumerate(images)]
 
 
-@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee"])
+@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee", "small"])
 def test_boxes_and_confidences_are_those_of_the_original(detector, original, image):
     (found,) = seen(detector, [image], CATEGORIES)
     boxes, scores = original(image, CATEGORIES)
@@ -82,7 +93,7 @@ def test_a_category_that_is_too_long_is_told_by_place(detector):
     assert "'abcdefghijklmnop'" in faults[1]
 
 
-def test_the_bundle_says_what_it_is(detector):
+def test_the_bundle_says_what_it_is(family, detector):
     bundle = load_bundle(detector.session.model.parent)
-    assert bundle.family == "owlvit"
+    assert bundle.family == family
     assert set(bundle.parts) == {"vision", "text"}

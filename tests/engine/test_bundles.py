@@ -1,0 +1,119 @@
+import hashlib
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from tallymill.engine.bundles import load_bundle
+from tallymill.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Numbers:
+    side: int
+    mean: tuple[float, float, float]
+    labels: tuple[str, ...]
+    square: bool
+    cap: int | None
+
+
+NUMBERS = {"side": 64, "mean": [0, 0.5, 1], "labels": ["cat", "dog"], "square": False, "cap": None}
+
+
+def make(folder, **changes):
+    (folder / "vision.onnx").write_bytes(b"graph")
+    manifest = {
+        "format": 1,
+        "name": "m",
+        "family": "owlvit",
+        "runtime": "onnx",
+        "precision": "fp32",
+        "parts": {"vision": "vision.onnx"},
+        "numbers": NUMBERS,
+        "tokenizer": None,
+        "files": {"vision.onnx": hashlib.sha256(b"graph").hexdigest()},
+        **changes,
+    }
+    (folder / "bundle.json").write_text(json.dumps({k: v for k, v in manifest.items() if v != "absent"}))
+    return folder
+
+
+def test_numbers_are_read_with_their_types(tmp_path):
+    numbers = load_bundle(make(tmp_path)).read(Numbers)
+    assert numbers == Numbers(64, (0.0, 0.5, 1.0), ("cat", "dog"), False, None)
+    assert isinstance(numbers.mean[0], float)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("side", 6.4),
+        ("side", True),
+        ("mean", [0, 1]),
+        ("mean", ["a", 0, 0]),
+        ("square", 1),
+        ("labels", "cat"),
+        ("cap", "9"),
+    ],
+)
+def test_a_number_of_another_type_is_named_with_its_value(tmp_path, name, value):
+    bundle = load_bundle(make(tmp_path, numbers={**NUMBERS, name: value}))
+    with pytest.raises(ModelError, match=rf"numbers\.{name} = ") as caught:
+        bundle.read(Numbers)
+    assert str(tmp_path) in caught.value.message
+
+
+def test_a_number_that_is_absent_is_named(tmp_path):
+    bundle = load_bundle(make(tmp_path, numbers={"side": 64}))
+    with pytest.raises(ModelError, match="lack mean, labels, square, cap"):
+        bundle.read(Numbers)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    make(tmp_path)
+    (tmp_path / "vision.onnx").write_bytes(b"grapf")
+    with pytest.raises(ModelError, match=r"vision\.onnx: is not the file that was exported") as caught:
+        load_bundle(tmp_path)
+    assert caught.value.hint == "export it anew (tallymill export)"
+
+
+def test_an_absent_file_is_named(tmp_path):
+    make(tmp_path)
+    (tmp_path / "vision.onnx").unlink()
+    with pytest.raises(ModelError, match=r"vision\.onnx: No such file"):
+        load_bundle(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "\xff"])
+def test_what_is_no_bundle_is_told(tmp_path, content):
+    (tmp_path / "bundle.json").write_text(content, "latin-1")
+    with pytest.raises(ModelError, match=r"bundle\.json: not a bundle of tallymill"):
+        load_bundle(tmp_path)
+
+
+def test_another_format_is_told(tmp_path):
+    with pytest.raises(ModelError, match="format 2, this version reads 1"):
+        load_bundle(make(tmp_path, format=2))
+
+
+def test_a_file_outside_the_folder_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="not the name of a file beside it"):
+        load_bundle(make(tmp_path, files={"../vision.onnx": "0"}))
+
+
+def test_the_hash_follows_files_and_numbers_and_nothing_else(tmp_path):
+    folders = [tmp_path / str(k) for k in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    first = load_bundle(make(folders[0])).sha256
+    assert load_bundle(make(folders[1], name="other", tokenizer=None)).sha256 == first
+    assert load_bundle(make(folders[2], numbers={**NUMBERS, "side": 65})).sha256 != first
+
+
+def test_a_part_or_runtime_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(ModelError, match="has no part 'text', only vision"):
+        load_bundle(make(tmp_path)).session("text")
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(ModelError, match="runtime 'abacus'"):
+        load_bundle(make(other, runtime="abacus")).session("vision")
