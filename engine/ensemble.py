@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.bundles import load_bundle
+from tallymill.engine.bundles import Bundle, load_bundle
 from tallymill.engine.detectors.base import Detector
 from tallymill.engine.proposer import Proposer, WindowProposer
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
@@ -137,4 +137,13 @@ def build_proposer(config: DetectorConfig, model: Path | None) -> Proposer:
     bundle = load_bundle(model)
     if bundle.family != config.family:
         raise bundle.error(f"is of the family {bundle.family!r}; the detector {config.name!r} is {config.family!r}")
-    return WindowProposer(kind(bundle, config.name))
+    return WindowProposer(open_detector(bundle, config.name))
+
+
+def open_detector(bundle: Bundle, name: str) -> Detector:
+    """The detector that a bundle is made for."""
+    if bundle.family not in BUNDLED:
+        raise bundle.error(f"no detector of the family {bundle.family!r} is made of a bundle")
+    module, kind = FAMILIES[bundle.family]
+    detector: Detector = getattr(importlib.import_module(module), kind)(bundle, name)
+    return detector

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_bundle
+from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters import gate, weights
@@ -75,8 +76,19 @@ def _build(
     if loaded.tokenizer is not None:
         files.append(folder / "tokenizer.json")
         files[-1].write_text(loaded.tokenizer, "utf-8")
+    manifest = _manifest(recipe, source, loaded, files)
+    _write(folder, manifest)
+    if all(finding.passed for finding in findings):
+        log("comparing the detector with the original")
+        findings += gate.examine_whole(loaded, open_detector(load_bundle(folder), recipe.name))
+    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    return findings
+
+
+def _manifest(recipe: WeightsRecipe, source: str | Path, loaded: Loaded, files: Sequence[Path]) -> dict[str, Any]:
     hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    manifest = {
+    digest = weights.digest(source)
+    return {
         "format": FORMAT,
         "name": recipe.name,
         "family": loaded.family,
@@ -88,16 +100,17 @@ def _build(
         "tokenizer": None if loaded.tokenizer is None else "tokenizer.json",
         "files": hashes,
         "source": {
-            "weights": recipe.weights if weights.digest(source) is None else Path(source).resolve().name,
-            "sha256": weights.digest(source),
+            "weights": str(source) if digest is None else Path(source).resolve().name,
+            "sha256": digest,
             "licence": recipe.licence,
         },
         "opset": OPSET,
         "versions": {"python": platform.python_version(), **_versions()},
-        "gate": [_as_dict(finding) for finding in findings],
     }
+
+
+def _write(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
-    return findings
 
 
 def _as_dict(finding: gate.Finding) -> dict[str, Any]:

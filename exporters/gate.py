@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tallymill.engine.sessions.base import Array, Session
-from tallymill.exporters.recipes.parts import Part
+from tallymill.engine.detectors.base import Detector
+from tallymill.engine.sessions.base import Array, Session, stack
+from tallymill.exporters.recipes.parts import Loaded, Part
 
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
+BOX, SCORE = 1.0, 1e-3  # pixels and confidence, of the whole detector against the original
+FLOOR = 0.05  # confidences below are not recorded in a sweep
+PICTURES = ((240, 320), (300, 200), (64, 64))  # height, width
 _FILL = -1e4  # stands for -inf: logits of what is masked
 
 
@@ -44,6 +49,66 @@ def examine(name: str, part: Part, session: Session) -> list[Finding]:
         found = session.run(inputs)
         findings += _compare(name, f"batch of {batch} against torch", part, found, reference(part, inputs))
     return findings + _slots(name, part, session.run)
+
+
+def examine_whole(loaded: Loaded, detector: Detector) -> list[Finding]:
+    """The detector from pixels to boxes against the original, on drawn pictures of several shapes.
+
+    Each box of the original that is well above the floor has one of ours within ``BOX`` pixels and ``SCORE`` of
+    confidence, and there are as many at .5, where hard counts are made.
+    """
+    detector.learn(loaded.categories)
+    classes = np.arange(len(loaded.categories))
+    if not detector.spec.open_vocabulary:
+        classes = np.array([detector.spec.class_of(name) for name in loaded.categories], np.int64)
+    findings = []
+    for size in PICTURES:
+        picture = draw(*size)
+        inputs = detector.preprocess(picture)
+        outputs = detector.run(stack([inputs]), [classes])
+        found = detector.decode(outputs, 0, size, classes, FLOOR / 2)
+        for place, (boxes, scores) in enumerate(loaded.original(picture, loaded.categories)):
+            mine = found.request == place
+            check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores))
+    return findings
+
+
+def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array]) -> list[Finding]:
+    """The farthest that a box of the original is from the nearest of ours, and how the counts at .5 differ."""
+    sure = wanted[1] >= FLOOR
+    farthest_box = farthest_score = 0.0
+    for box, score in zip(wanted[0][sure], wanted[1][sure], strict=True):
+        if not len(found[1]):
+            farthest_box = farthest_score = float("inf")
+            break
+        pixels = np.abs(found[0] - box).max(axis=1)
+        confidence = np.abs(found[1] - score)
+        nearest = int(np.argmin(pixels / BOX + confidence / SCORE))
+        farthest_box = max(farthest_box, float(pixels[nearest]))
+        farthest_score = max(farthest_score, float(confidence[nearest]))
+    # A confidence within the tolerance of .5 may fall on either side.
+    least, most = ((found[1] >= 0.5 + side * SCORE).sum() for side in (1, -1))
+    count = (wanted[1] >= 0.5).sum()
+    off = max(least - count, count - most, 0)
+    return [
+        Finding("whole", check, "boxes (pixels)", farthest_box, BOX),
+        Finding("whole", check, "confidences", farthest_score, SCORE),
+        Finding("whole", check, "count at .5", float(off), 0.0),
+    ]
+
+
+def draw(height: int, width: int) -> NDArray[np.uint8]:
+    """A picture with shapes of many sizes and some noise, the same on every machine: RGB uint8 [H, W, 3]."""
+    rng = np.random.default_rng([height, width])
+    y, x = np.mgrid[:height, :width] / np.array([height, width])[:, None, None]
+    picture = np.stack([x, y, 1 - x * y], axis=2) * 128
+    for _ in range(12):
+        centre, radius = rng.random(2), 0.03 + 0.15 * rng.random()
+        picture[np.hypot(y - centre[0], x - centre[1]) < radius] = rng.integers(0, 256, 3)
+    picture += rng.normal(0, 4, picture.shape)
+    drawn: NDArray[np.uint8] = np.clip(np.rint(picture), 0, 255).astype(np.uint8)
+    return drawn
 
 
 def reference(part: Part, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -90,7 +155,8 @@ def _compare(
 
 
 def _difference(found: Any, wanted: Any) -> float:
-    """Largest absolute difference, where both have a place; -inf equals -inf."""
-    common = tuple(slice(0, min(a, b)) for a, b in zip(found.shape, wanted.shape, strict=True))
-    a, b = (np.maximum(np.asarray(value[common], np.float64), _FILL) for value in (found, wanted))
+    """Largest absolute difference; -inf equals -inf, and another shape is infinitely far."""
+    if found.shape != wanted.shape:
+        return float("inf")
+    a, b = (np.maximum(np.asarray(value, np.float64), _FILL) for value in (found, wanted))
     return float(np.abs(a - b).max(initial=0.0))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
@@ -24,7 +25,8 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
     kind = {"owlvit": OwlViTForObjectDetection, "owlv2": Owlv2ForObjectDetection}[family]
     model = from_pretrained(kind.from_pretrained, weights).eval()
     towers = getattr(model, family)
-    processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
+    # Pillow's resampling is what the published weights were made and measured with.
+    processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
     vision = model.config.vision_config
     tokens = model.config.text_config.max_position_embeddings
@@ -86,9 +88,27 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
             "end": ids[1],
             "pad": tokenizer.pad_token_id,
         },
+        original=partial(_original, model, processor, tokenizer),
         tokenizer=tokenizer.backend_tokenizer.to_str(),
-        original=model,
     )
+
+
+def _original(
+    model: Any, processor: Any, tokenizer: Any, image: NDArray[np.uint8], categories: Sequence[str]
+) -> list[tuple[Array, Array]]:
+    """See ``Original``: every patch has a box for every category."""
+    import torch
+
+    texts = [TEMPLATE.format(name) for name in categories]
+    length = model.config.text_config.max_position_embeddings
+    tokens = tokenizer(texts, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
+    pixels = processor(images=image, return_tensors="pt").pixel_values
+    with torch.no_grad():
+        outputs = model(tokens.input_ids, pixels, tokens.attention_mask)
+    # The box of every patch, before post-processing keeps only its likeliest category.
+    outputs.logits, confidences = torch.zeros_like(outputs.logits[..., :1]), outputs.logits[0].sigmoid()
+    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
+    return [(found["boxes"].numpy(), column.numpy()) for column in confidences.T]
 
 
 def _images(batch: int, seed: int, side: int) -> Mapping[str, Array]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
 
@@ -31,14 +34,24 @@ class Part:
 class Loaded:
     """A model of published weights, cut into parts. ``numbers`` is what the family's detector reads.
 
-    ``original`` is the whole model of transformers, to compare with; ``tokenizer`` is the JSON of ``tokenizers``.
+    ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
+    reading of the outputs. ``categories`` are some that it can be asked for. ``tokenizer`` is JSON of ``tokenizers``.
     """
 
     family: str
     parts: Mapping[str, Part]
     numbers: Mapping[str, Any]
+    original: Original
+    categories: tuple[str, ...] = ("cat", "dog")
     tokenizer: str | None = None
-    original: Any = None
+
+
+class Original(Protocol):
+    """A model as its authors run it."""
+
+    def __call__(self, image: NDArray[np.uint8], categories: Sequence[str]) -> list[tuple[Array, Array]]:
+        """RGB uint8 [H, W, 3] -> of each category boxes [P, 4] xyxy in pixels and confidences [P], in any order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
