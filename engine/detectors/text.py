@@ -21,7 +21,7 @@ class Tokenize(Protocol):
 
 def load_tokenizer(file: Path) -> Tokenize:
     """The tokenizer of a bundle, a JSON file of the package ``tokenizers``. Raises ``ModelError`` when it is none."""
-    with MissingExtraError.unless("tokenizers", extra="cpu"):
+    with MissingExtraError.unless("tokenizers", extra="text"):
         from tokenizers import Tokenizer
     try:
         tokenizer = Tokenizer.from_file(str(file))
