@@ -71,3 +71,9 @@ def stirred(model: Any, scale: float = 0.03) -> Any:
         for value in model.parameters():
             value.data += scale * torch.randn(value.shape, generator=generator)
     return model.eval()
+
+
+@pytest.fixture(scope="session")
+def stir() -> Any:
+    """``stirred``, for tests that make their own models."""
+    return stirred

@@ -1,0 +1,120 @@
+"""Detectors of the DETR line with a closed label space: a score for every query and class, a box for every query.
+
+Their originals keep the best pairs of query and class over the whole image, and a query may be kept under several
+classes. That choice comes before the restriction to the classes asked, so that what a detector returns for one
+category does not depend on which others are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.bundles import Bundle
+from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.coco import COCO_SYNONYMS
+from tallymill.engine.detectors.dense import NOTHING, to_pixels
+from tallymill.engine.detectors.pixels import sigmoid, to_corners
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
+from tallymill.errors import ModelError
+
+NO_LABEL = ""  # stands in ``labels`` for a column that answers for no category
+
+
+class Closed(Detector):
+    """Outputs: logits float32 [B, Q, C], and boxes [B, Q, 4]: centre and size, as fractions of the image."""
+
+    outputs = (TensorSpec("logits", "float32", (None, None, None)), TensorSpec("boxes", "float32", (None, None, 4)))
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        session: Session,
+        name: str,
+        batch: int,
+        labels: tuple[str, ...],
+        top: int,
+        fallback: str | None = None,
+    ) -> None:
+        """``top``: how many pairs of query and class the original keeps. Raises ``ModelError`` when labels do not fit
+        the model.
+        """
+        if fallback is not None and fallback not in labels:
+            raise bundle.error(f"numbers.fallback = {fallback!r} is none of its labels")
+        if top < 1:
+            raise bundle.error(f"numbers.top = {top} must be at least 1")
+        spec = DetectorSpec(
+            name=name,
+            family=bundle.family,
+            labels=labels,
+            synonyms=synonyms_of(labels),
+            fallback=fallback,
+            batch=batch,
+            query_cap=top,
+        )
+        super().__init__(session, spec)
+        columns = next(output.shape for output in session.outputs if output.name == "logits")
+        if columns is not None and columns[2] not in (None, len(labels)):
+            raise bundle.error(f"has {len(labels)} labels and {columns[2]} columns of logits")
+        self.top = top
+
+    def decode(
+        self,
+        outputs: Mapping[str, Array],
+        index: int,
+        size: tuple[int, int],
+        classes: NDArray[np.int64],
+        floor: float,
+    ) -> Candidates:
+        """See ``Detector.decode``; candidates of a class are in the order of queries. Boxes are not clipped."""
+        return best(outputs["logits"][index], outputs["boxes"][index], self.top, size, classes, floor)
+
+
+def best(
+    logits: NDArray[np.float32],
+    boxes: NDArray[np.float32],
+    top: int,
+    size: tuple[int, int],
+    classes: NDArray[np.int64],
+    floor: float,
+) -> Candidates:
+    """The asked ``classes`` among the ``top`` pairs of query and class with the greatest logits.
+
+    Logits float32 [Q, C], boxes float32 [Q, 4] as centre and size in fractions of the window. Of equal logits the
+    first are taken, query after query. Raises ``ModelError`` when a logit is not finite, of whatever class, for then
+    the choice means nothing.
+    """
+    if not np.isfinite(logits).all():
+        raise ModelError("non-finite scores")
+    columns = logits.shape[1]
+    if logits.size == 0:
+        return NOTHING
+    kept = greatest(logits.ravel(), top)
+    scores = sigmoid(logits.ravel().take(kept))
+    saturated = bool(scores.min() >= floor)
+    query, column = np.divmod(kept, columns)
+    position = np.full(columns, -1, np.int64)
+    position[classes] = np.arange(len(classes))
+    request = position.take(column)
+    order = np.flatnonzero((request >= 0) & (scores >= floor))
+    order = order.take(request.take(order).argsort(kind="stable"))
+    corners = to_corners(boxes.take(query.take(order), 0)) * to_pixels(size)
+    return Candidates(corners, scores.take(order), request.take(order), saturated)
+
+
+def greatest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """Places of the ``count`` greatest of float32 [N], in rising order; of equal ones the first are taken."""
+    if count >= len(values):
+        return np.arange(len(values))
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    above = np.flatnonzero(values > least)
+    level = np.flatnonzero(values == least)[: count - len(above)]
+    return np.sort(np.concatenate([above, level]))
+
+
+def synonyms_of(labels: Sequence[str]) -> dict[str, str]:
+    """Other names of the labels: those of COCO that a model has, where they are no label of the model themselves."""
+    known = set(labels)
+    return {other: label for other, label in COCO_SYNONYMS.items() if label in known and other not in known}

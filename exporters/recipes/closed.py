@@ -1,0 +1,81 @@
+"""What recipes of detectors with closed labels have in common: their labels, and their module with named outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tallymill.engine.detectors.closed import NO_LABEL
+from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
+from tallymill.engine.sessions.base import Array
+from tallymill.errors import ModelError
+
+_NAMELESS = ("", "n/a", "na", "none", "background", "no object")
+
+
+def labels_of(config: Any, source: object) -> list[str]:
+    """What the columns of the logits name, from ``id2label`` of a config of transformers; COCO's in our spelling.
+
+    Columns without a name become ``NO_LABEL``. Where ``id2label`` was never filled in, 80 columns are the classes of
+    COCO in their order, and 91 are its ids. Raises ``ModelError`` when it was not and there is another number.
+    """
+    names = [str(config.id2label.get(k, "")) for k in range(config.num_labels)]
+    if all(name == f"LABEL_{k}" for k, name in enumerate(names)):
+        return _unnamed(len(names), source)
+    labels = [canonical(name) for name in names]
+    repeated = sorted({label for label in labels if label != NO_LABEL and labels.count(label) > 1})
+    if repeated:
+        raise ModelError(f"{source}: config.json gives several columns the label {repeated[0]!r}")
+    return labels
+
+
+def canonical(name: str) -> str:
+    """A label in lower case, in our spelling where it is one of COCO's, ``NO_LABEL`` where it names nothing."""
+    label = " ".join(name.lower().replace("_", " ").split())
+    if label in _NAMELESS:
+        return NO_LABEL
+    return label if label in COCO_80 else COCO_SYNONYMS.get(label, label)
+
+
+def _unnamed(count: int, source: object) -> list[str]:
+    if count == len(COCO_80):
+        return list(COCO_80)
+    if count == COCO_IDS[-1] + 1:
+        labels = [NO_LABEL] * count
+        for label, place in zip(COCO_80, COCO_IDS, strict=True):
+            labels[place] = label
+        return labels
+    raise ModelError(
+        f"{source}: config.json names none of the {count} classes",
+        hint='give it "id2label": {"0": "person", …} in the order of the logits',
+    )
+
+
+def head(model: Any, *, masked: bool = False) -> Any:
+    """A torch module around a detector of transformers: ``image``, and ``mask`` if asked for, -> logits and boxes."""
+    import torch
+
+    def read(outputs: Any) -> dict[str, Any]:
+        return {"logits": outputs.logits, "boxes": outputs.pred_boxes}
+
+    class Base(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+    class Head(Base):
+        def forward(self, image: Any) -> dict[str, Any]:
+            return read(self.model(pixel_values=image))
+
+    class MaskedHead(Base):
+        def forward(self, image: Any, mask: Any) -> dict[str, Any]:
+            return read(self.model(pixel_values=image, pixel_mask=mask))
+
+    return (MaskedHead if masked else Head)().eval()
+
+
+def images(batch: int, seed: int, height: int, width: int) -> Mapping[str, Array]:
+    """Images of noise for the gate."""
+    return {"image": np.random.default_rng(seed).standard_normal((batch, 3, height, width), np.float32)}

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+import transformers
+from PIL import Image
+
+from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
+from tallymill.engine.detectors.rf_detr import RfDetr
+from tallymill.engine.sessions.base import stack
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+
+CLASSES = np.array([1, 3, 17, 18, 90])  # of the 91: person, car, cat, dog, toothbrush
+PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee()]
+SIDE = 112
+QUERIES = 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, stir):
+    """RF-DETR of 32 dimensions on 112 pixels, with the 91 columns of the published ones, which have no names here."""
+    folder = tmp_path_factory.mktemp("rf_detr")
+    backbone = transformers.RfDetrDinov2Config(
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        image_size=SIDE,
+        patch_size=14,
+        num_windows=2,
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+    config = transformers.RfDetrConfig(
+        backbone_config=backbone,
+        d_model=32,
+        decoder_ffn_dim=64,
+        decoder_layers=2,
+        decoder_self_attention_heads=4,
+        decoder_cross_attention_heads=4,
+        decoder_n_points=2,
+        num_queries=QUERIES,
+        group_detr=2,
+        num_labels=91,
+        intermediate_size=64,
+    )
+    torch.manual_seed(0)
+    stir(transformers.RfDetrForObjectDetection(config), 0.1).save_pretrained(folder)
+    transformers.RfDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def detector(folder, tmp_path_factory):
+    bundle = export(recipe_of("rf-detr-nano"), folder, out=tmp_path_factory.mktemp("out") / "rf-detr")
+    return RfDetr(bundle, "rf-detr")
+
+
+@pytest.fixture(scope="module")
+def original(folder):
+    """Labels, boxes and scores of transformers: processor, model and post-processing, for one image."""
+    model = transformers.RfDetrForObjectDetection.from_pretrained(folder).eval()
+    processor = transformers.RfDetrImageProcessor.from_pretrained(folder)
+
+    def look(image):
+        inputs = processor(images=Image.fromarray(image), return_tensors="pt")
+        with torch.no_grad():
+            outputs = model(**inputs)
+        (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
+        return found["labels"].numpy(), found["boxes"].numpy(), found["scores"].numpy()
+
+    return look
+
+
+def seen(detector, images, classes, floor=0.0):
+    outputs = detector.run(stack([detector.preprocess(image) for image in images]), [classes] * len(images))
+    return [detector.decode(outputs, k, image.shape[:2], classes, floor) for k, image in enumerate(images)]
+
+
+@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee"])
+def test_boxes_and_confidences_are_those_of_the_original(detector, original, image):
+    classes = np.arange(91)
+    (found,) = seen(detector, [image], classes)
+    labels, boxes, scores = original(image)
+    assert len(labels) == QUERIES
+    assert sorted(found.request.tolist()) == sorted(labels.tolist())
+    for label, box, score in zip(labels, boxes, scores, strict=True):
+        same = (found.request == label) & (np.abs(found.boxes - box).max(axis=1) < 1)
+        assert np.abs(found.scores[same] - score).min() < 1e-3
+
+
+def test_the_choice_of_the_original_comes_before_the_classes_that_are_asked(detector):
+    (everything,) = seen(detector, PHOTOGRAPHS[:1], np.arange(91))
+    asked = np.unique(everything.request)[:3]
+    (some,) = seen(detector, PHOTOGRAPHS[:1], asked)
+    assert everything.saturated
+    assert some.saturated
+    for position, label in enumerate(asked):
+        mine, its = some.request == position, everything.request == label
+        assert np.array_equal(some.boxes[mine], everything.boxes[its])
+        assert np.array_equal(some.scores[mine], everything.scores[its])
+
+
+def test_images_of_one_batch_answer_as_alone(detector):
+    images = [*PHOTOGRAPHS, PHOTOGRAPHS[0][:150], PHOTOGRAPHS[1][:40, :30], PHOTOGRAPHS[0][::-1]]
+    alone = [seen(detector, [image], CLASSES)[0] for image in images]
+    for batch in (images[:2], images):
+        for one, other in zip(alone, seen(detector, batch, CLASSES), strict=False):
+            assert np.array_equal(one.request, other.request)
+            np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
+            np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+def test_columns_without_names_are_the_ids_of_coco(detector):
+    assert len(detector.spec.labels) == 91
+    assert [detector.spec.labels[k] for k in COCO_IDS] == list(COCO_80)
+    assert detector.spec.class_of("stop sign") == 13
+    assert detector.spec.class_of("sofa") == 63
+    assert detector.spec.class_of("heron") is None
+    assert detector.spec.query_cap == QUERIES
