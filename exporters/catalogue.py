@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tallymill.errors import UsageError
-from tallymill.exporters.recipes import owl, rf_detr
+from tallymill.exporters.recipes import ow_detr, owl, rf_detr
 from tallymill.exporters.recipes.parts import WeightsRecipe
 
-CATALOGUE: Mapping[str, WeightsRecipe] = {recipe.name: recipe for recipe in (*owl.RECIPES, *rf_detr.RECIPES)}
+CATALOGUE: Mapping[str, WeightsRecipe] = {
+    recipe.name: recipe for family in (owl, ow_detr, rf_detr) for recipe in family.RECIPES
+}
 
 
 def recipe_of(name: str) -> WeightsRecipe:

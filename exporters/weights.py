@@ -18,7 +18,7 @@ def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any)
     local = is_local(weights)
     try:
         return load(str(weights), local_files_only=local, **options)
-    except (OSError, ValueError) as exc:  # what transformers raises: not found, no network, not such a model
+    except (OSError, ValueError, ImportError) as exc:  # not found, no network, not such a model; it needs a package
         reason = str(exc).strip().partition("\n")[0]
     if local:
         raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint="see `tallymill export --help`")
@@ -29,20 +29,24 @@ def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any)
 
 
 def is_local(weights: str | Path) -> bool:
-    """Whether it is a folder rather than an id. Raises ``ModelError`` for a path where no folder is."""
-    if Path(weights).is_dir():
+    """Whether it is a folder or a file rather than an id. Raises ``ModelError`` for a path where there is neither."""
+    if Path(weights).exists():
         return True
     if isinstance(weights, Path) or str(weights).startswith((".", "/", "~")) or str(weights).count("/") > 1:
-        raise ModelError(f"{weights}: no such folder", hint="a folder with config.json and the weights")
+        raise ModelError(f"{weights}: no such folder or file", hint="a folder with config.json and the weights")
     return False
 
 
 def digest(weights: str | Path) -> str | None:
-    """SHA-256 over the names and contents of a folder's weight files; None for an id, whose files are not ours."""
+    """SHA-256 over the names and contents of a folder's weight files, or of one file's; None for an id, whose files
+    are not ours.
+    """
     if not is_local(weights):
         return None
+    path = Path(weights)
+    files = [path] if path.is_file() else sorted(each for pattern in _WEIGHTS for each in path.glob(pattern))
     whole = hashlib.sha256()
-    for file in sorted(each for pattern in _WEIGHTS for each in Path(weights).glob(pattern)):
+    for file in files:
         with file.open("rb") as stream:
             whole.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
     return whole.hexdigest()

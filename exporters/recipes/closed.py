@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
@@ -21,14 +22,18 @@ def labels_of(config: Any, source: object) -> list[str]:
     Columns without a name become ``NO_LABEL``. Where ``id2label`` was never filled in, 80 columns are the classes of
     COCO in their order, and 91 are its ids. Raises ``ModelError`` when it was not and there is another number.
     """
-    names = [str(config.id2label.get(k, "")) for k in range(config.num_labels)]
-    if all(name == f"LABEL_{k}" for k, name in enumerate(names)):
-        return _unnamed(len(names), source)
-    labels = [canonical(name) for name in names]
+    if is_unnamed(config):
+        return _unnamed(config.num_labels, source)
+    labels = [canonical(str(config.id2label.get(k, ""))) for k in range(config.num_labels)]
     repeated = sorted({label for label in labels if label != NO_LABEL and labels.count(label) > 1})
     if repeated:
         raise ModelError(f"{source}: config.json gives several columns the label {repeated[0]!r}")
     return labels
+
+
+def is_unnamed(config: Any) -> bool:
+    """Whether ``id2label`` of a config was never filled in."""
+    return all(config.id2label.get(k) == f"LABEL_{k}" for k in range(config.num_labels))
 
 
 def canonical(name: str) -> str:
@@ -74,6 +79,35 @@ def head(model: Any, *, masked: bool = False) -> Any:
             return read(self.model(pixel_values=image, pixel_mask=mask))
 
     return (MaskedHead if masked else Head)().eval()
+
+
+def original(
+    model: Any,
+    processor: Any,
+    labels: Sequence[str],
+    fallback: str | None,
+    padding: Callable[[int, int], Mapping[str, Any]],
+    image: NDArray[np.uint8],
+    categories: Sequence[str],
+) -> list[tuple[Array, Array]]:
+    """See ``Original``: image processor, model and post-processing of transformers. ``padding`` gives what the
+    processor is told of an image of a height and width.
+    """
+    import torch
+
+    inputs = processor(images=image, return_tensors="pt", **padding(*image.shape[:2]))
+    with torch.no_grad():
+        outputs = model(**inputs)
+    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
+    columns = [labels.index(name if name in labels else str(fallback)) for name in categories]
+    same = [found["labels"] == column for column in columns]
+    return [(found["boxes"][mine].numpy(), found["scores"][mine].numpy()) for mine in same]
+
+
+def examples_of(labels: Sequence[str]) -> tuple[str, ...]:
+    """Some categories for the gate to ask for."""
+    named = [label for label in labels if label != NO_LABEL]
+    return tuple(named[:: max(1, len(named) // 10)])
 
 
 def images(batch: int, seed: int, height: int, width: int) -> Mapping[str, Array]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from tallymill.errors import ModelError
-from tallymill.exporters.recipes.closed import head, images, labels_of
+from tallymill.exporters.recipes.closed import examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained
 
@@ -20,6 +21,7 @@ def load(weights: str | Path) -> Loaded:
     height, width = processor.size.height, processor.size.width
     if not height or height != width:
         raise ModelError(f"{weights}: its image processor resizes to {processor.size}; RF-DETR takes squares")
+    labels = labels_of(model.config, weights)
     return Loaded(
         family="rf_detr",
         parts={
@@ -34,10 +36,11 @@ def load(weights: str | Path) -> Loaded:
             "side": height,
             "mean": list(processor.image_mean),
             "std": list(processor.image_std),
-            "labels": labels_of(model.config, weights),
+            "labels": labels,
             "top": model.config.num_queries,
         },
-        original=model,
+        original=partial(original, model, processor, labels, None, lambda _height, _width: {}),
+        categories=examples_of(labels),
     )
 
 

@@ -18,6 +18,7 @@ from tallymill.engine.proposer import DetectOptions, WindowProposer
 from tallymill.engine.sources.reader import ImageReader
 
 COCO = DetectorSpec("coco", "fake", COCO_80, COCO_SYNONYMS)
+OPEN_WORLD = DetectorSpec("open", "fake", (*COCO_80, "unknown"), COCO_SYNONYMS, fallback="unknown")
 
 
 class Bright(Detector):
@@ -78,6 +79,9 @@ def run(pipe, table):
         (COCO, ["sofa", "couch", "cat"], [None, None, "cat"]),
         (COCO, ["couch", "dog", "sofa", "couch potato"], [None, "dog", None, None]),
         (COCO, ["people", "human", "person"], [None, None, None]),
+        (OPEN_WORLD, ["heron", "cat"], ["unknown", "cat"]),
+        (OPEN_WORLD, ["heron", "stork"], [None, None]),
+        (OPEN_WORLD, ["heron", "sofa", "unknown"], [None, "couch", None]),
     ],
 )
 def test_the_class_that_answers_for_a_category(spec, categories, classes):
@@ -89,7 +93,7 @@ def test_the_class_that_answers_for_a_category(spec, categories, classes):
     )
     found = class_of_targets(spec, batch_of(next(read_items(table))).targets)
     assert found[0] == COCO_80.index("couch")  # another item with the same class takes nothing away
-    assert [None if k < 0 else COCO_80[k] for k in found[1:]] == classes
+    assert [None if k < 0 else spec.labels[k] for k in found[1:]] == classes
 
 
 def test_coco_class_11_is_the_stop_sign():

@@ -1,0 +1,75 @@
+"""OW-DETR (arXiv 2112.01513): a Deformable DETR whose last column answers for whatever is none of its classes.
+
+An image is resized by the rule of the DETR line, padded to the bucket that holds it, and masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.bundles import Bundle
+from tallymill.engine.detectors.buckets import Buckets, Size
+from tallymill.engine.detectors.buckets import name as name_of
+from tallymill.engine.detectors.closed import Closed
+from tallymill.engine.detectors.pixels import Normalise, resize
+from tallymill.engine.sessions.base import Array, Session, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class OwDetrNumbers:
+    """``shortest`` and ``longest``: of a resized image's sides; ``buckets``: height and width of each graph;
+    ``labels``: what the columns of the logits name; ``fallback``: the label of what is unknown; ``top``: pairs of query
+    and class that are kept.
+    """
+
+    shortest: int
+    longest: int
+    buckets: tuple[tuple[int, int], ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    labels: tuple[str, ...]
+    fallback: str | None
+    top: int
+
+
+class OwDetr(Closed):
+    """Parts ``image-HxW``, one a bucket: image float32 [B, 3, H, W] and mask bool [B, H, W], True on the image ->
+    logits and boxes (see ``Closed``). A part is opened when the first image comes that needs it.
+    """
+
+    inputs = (TensorSpec("image", "float32", (None, 3, None, None)), TensorSpec("mask", "bool", (None, None, None)))
+
+    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+        self.numbers = numbers = bundle.read(OwDetrNumbers)
+        try:
+            self._buckets = Buckets(numbers.buckets)
+        except ValueError as exc:
+            raise bundle.error(f"numbers.buckets: {exc}") from None
+        self._bundle, self._threads = bundle, threads
+        self._sessions: dict[Size, Session] = {}
+        smallest = self._session(self._buckets.sizes[0])
+        super().__init__(bundle, smallest, name, batch, numbers.labels, numbers.top, numbers.fallback)
+        self._normalise = Normalise(numbers.mean, numbers.std)
+
+    def _session(self, bucket: Size) -> Session:
+        if bucket not in self._sessions:
+            self._sessions[bucket] = self._bundle.session(f"image-{name_of(bucket)}", threads=self._threads)
+        return self._sessions[bucket]
+
+    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+        """RGB uint8 [H, W, 3] -> image float32 and mask bool of its bucket."""
+        height, width, _ = window.shape
+        height, width = self._buckets.rule(height, width, self.numbers.shortest, self.numbers.longest)
+        bucket = self._buckets.of(height, width)
+        image, mask = self._buckets.place(self._normalise(resize(window, height, width, "bilinear")), bucket)
+        return {"image": image, "mask": mask}
+
+    def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
+        """See ``Detector.run``; images of one call are of one bucket."""
+        del asked
+        height, width = inputs["image"].shape[2:]
+        return self._session((height, width)).run(inputs)
