@@ -15,6 +15,10 @@ ENTRIES = {
     "analyse": ("tallymill.bench.analyse", "a RUN's scores and proposals to the tables of NumBench: rows/s and memory"),
     "count": ("tallymill.bench.kernels.count", "counts and scores from stored confidences against NumPy, Arrow, numba"),
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
+    "detect": (
+        "tallymill.bench.detect",
+        "two categories an image, detected from text by ONNX Runtime, against the pipeline of transformers",
+    ),
     "gpu": ("tallymill.bench.gpu", "the Triton kernels on the card at hand, against the CPU's"),
     "match": (
         "tallymill.bench.kernels.match",

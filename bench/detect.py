@@ -1,0 +1,155 @@
+"""Detection of two categories an image: tallymill on ONNX Runtime beside the pipeline of transformers, same weights.
+
+The weights are random, the sizes those that are published. Images lie decoded in memory; each peer prepares, runs and
+reads them. The model is exported first, which takes minutes. Needs ``pip install 'tallymill[bench,export]'``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.bench.decode import photographs
+from tallymill.bench.pairs import aligned, in_turns
+from tallymill.bench.random_models import make_folder
+from tallymill.engine.batch import ItemBatch, batch_of
+from tallymill.engine.bundles import Bundle
+from tallymill.engine.clock import StageClock
+from tallymill.engine.ensemble import open_detector
+from tallymill.engine.images import decode
+from tallymill.engine.items import read_items
+from tallymill.engine.pipeline import class_of_targets
+from tallymill.engine.proposer import DetectOptions, Gathering, WindowProposer
+from tallymill.errors import TallymillError
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+from tallymill.exporters.recipes.owl import TEMPLATE
+
+MODELS = ("owlvit-base-patch32",)
+IMAGES, ROUNDS, THREADS = 16, 3, 2
+CATEGORIES = ("cat", "dog")
+FLOOR = 0.05
+AGREEMENT = 1e-3
+
+
+def run(images: int = IMAGES, rounds: int = ROUNDS, models: Sequence[str] = MODELS) -> dict[str, Any]:
+    """Images a second of each peer (medians of the rounds), and the ratios within a round."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    pictures = [decode(file) for file in photographs(images)]
+    return {
+        "bench": "detect",
+        "images": images,
+        "categories": list(CATEGORIES),
+        "threads": THREADS,
+        "models": {name: _model(name, pictures, rounds) for name in models},
+    }
+
+
+def _model(name: str, pictures: list[NDArray[np.uint8]], rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = make_folder(recipe_of(name).family, Path(scratch) / "weights")
+        bundle = export(recipe_of(name), folder, out=Path(scratch) / "bundle")
+        ours, peer = Ours(bundle, name), _pipeline(folder)
+        _agree(ours(pictures[:2]), peer(pictures[:2]))
+        timing = in_turns(
+            {"tallymill": lambda: ours(pictures), "transformers pipeline": lambda: peer(pictures)}, rounds
+        )
+        return {
+            "peers": [
+                {
+                    "name": peer,
+                    "images_per_s": round(len(pictures) / seconds, 3),
+                    "ratio": round(timing.ratios[peer], 2),
+                }
+                for peer, seconds in timing.seconds.items()
+            ],
+            "encoded": sum(each.learned.encoded for each in ours.detectors),
+        }
+
+
+class Ours:
+    """A detector a thread, as a sweep has one a worker, each with one thread for its operators."""
+
+    def __init__(self, bundle: Bundle, name: str) -> None:
+        self.detectors: list[Any] = [open_detector(bundle, name) for _ in range(THREADS)]
+
+    def __call__(self, pictures: Sequence[NDArray[np.uint8]]) -> list[tuple[Any, Any]]:
+        """Boxes and confidences of each picture, of all categories."""
+        shares = [pictures[k::THREADS] for k in range(THREADS)]
+        with ThreadPoolExecutor(THREADS) as pool:
+            answers = list(pool.map(_look, self.detectors, shares))
+        return [answers[k % THREADS][k // THREADS] for k in range(len(pictures))]
+
+
+def _look(detector: Any, pictures: Sequence[NDArray[np.uint8]]) -> list[tuple[Any, Any]]:
+    if not pictures:
+        return []
+    batch = _batch(len(pictures))
+    classes = class_of_targets(detector.spec, batch.targets)
+    gathering = Gathering(WindowProposer(detector), batch, classes, DetectOptions(FLOOR, 0.5, ()), StageClock())
+    for item, picture in enumerate(pictures):
+        gathering.look(item, picture)
+    raw = gathering.boxes()
+    item = batch.targets.item[raw.segment]
+    return [(raw.boxes[item == k], raw.scores[item == k]) for k in range(len(pictures))]
+
+
+def _batch(items: int) -> ItemBatch:
+    import pyarrow as pa
+
+    targets = [{"category": name, "count": 1} for name in CATEGORIES]
+    rows = [{"item_id": str(k), "image": f"{k}.jpg", "targets": targets} for k in range(items)]
+    return batch_of(next(read_items(pa.Table.from_pylist(rows))))
+
+
+def _pipeline(folder: Path) -> Callable[[Sequence[NDArray[np.uint8]]], list[tuple[Any, Any]]]:
+    """The pipeline that transformers offers for the task; all its boxes at or above the floor."""
+    import torch
+    import transformers
+    from PIL import Image
+
+    torch.set_num_threads(THREADS)
+    pipe = transformers.pipeline(
+        "zero-shot-object-detection",
+        model=str(folder),
+        image_processor=transformers.AutoImageProcessor.from_pretrained(folder, backend="pil"),
+    )
+
+    def call(pictures: Sequence[NDArray[np.uint8]]) -> list[tuple[Any, Any]]:
+        labels = [TEMPLATE.format(name) for name in CATEGORIES]
+        found = pipe(
+            [{"image": Image.fromarray(each), "candidate_labels": labels} for each in pictures], threshold=FLOOR
+        )
+        return [
+            (np.array([list(box["box"].values()) for box in boxes]), np.array([box["score"] for box in boxes]))
+            for boxes in found
+        ]
+
+    return call
+
+
+def _agree(ours: list[tuple[Any, Any]], peer: list[tuple[Any, Any]]) -> None:
+    """The same boxes with the same confidences, or the times would compare nothing."""
+    for (_, mine), (_, theirs) in zip(ours, peer, strict=True):
+        a, b = np.sort(mine)[::-1], np.sort(theirs)[::-1]
+        length = min(len(a), len(b))
+        if abs(len(a) - len(b)) > 2 or not length or np.abs(a[:length] - b[:length]).max() > AGREEMENT:
+            raise TallymillError(f"the peers do not agree: {len(a)} and {len(b)} boxes, {a[:3]} and {b[:3]}")
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result of ``run`` for reading."""
+    rows = [["", "images/s", "peer/ours"]]
+    for name, model in result["models"].items():
+        rows += [
+            [f"{name}, {peer['name']}", f"{peer['images_per_s']:.2f}", f"{peer['ratio']:.2f}"]
+            for peer in model["peers"]
+        ]
+    return aligned(rows)

@@ -1,0 +1,71 @@
+"""Folders of weights that transformers can load, with random numbers in models of published or small sizes.
+
+They stand in for published weights where those cannot be had: speeds and exports depend on shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+# Families of ours, and how their classes in transformers begin.
+OWL = {"owlvit": "OwlViT", "owlv2": "Owlv2"}
+
+
+def make_folder(family: str, folder: Path, *, small: bool = False) -> Path:
+    """Write a model of a family, its tokenizer and its image processor; with ``small`` of 32 dimensions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    makers: Mapping[str, Callable[[str, Path, bool], None]] = {"owlvit": _owl, "owlv2": _owl}
+    makers[family](family, folder, small)
+    return folder
+
+
+def _owl(family: str, folder: Path, small: bool) -> None:
+    prefix = OWL[family]
+    config, model, processor = (
+        getattr(transformers, prefix + name) for name in ("Config", "ForObjectDetection", "ImageProcessor")
+    )
+    tokenizer = clip_tokenizer()
+    ids = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    if small:
+        tower = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+        text = {**tower, **ids, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
+        vision = {**tower, "image_size": 64, "patch_size": 16}
+        made = stirred(model(config(text_config=text, vision_config=vision, projection_dim=32)))
+        images = processor(size={"height": 64, "width": 64})
+    else:
+        made, images = model(config(text_config=ids)).eval(), processor()
+    # Random heads put every box into a corner, and every score at 0 or 1; these keep them where a fault shows.
+    for head in (made.box_head.dense2, made.class_head.logit_shift):
+        head.weight.data *= 0.02
+        head.bias.data *= 0.02
+    made.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    images.save_pretrained(folder)
+
+
+def clip_tokenizer() -> Any:
+    """A byte-pair tokenizer whose pieces are letters and a few words; its last token ends a text."""
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = ["!", *letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>", "do", "dog</w>", "of</w>"]
+    vocab = {piece: place for place, piece in enumerate([*pieces, "<|startoftext|>", "<|endoftext|>"])}
+    merges = [("c", "a"), ("ca", "t</w>"), ("d", "o"), ("do", "g</w>"), ("o", "f</w>")]
+    return transformers.CLIPTokenizer(vocab=vocab, merges=merges, pad_token="!", model_max_length=16)
+
+
+def stirred(model: Any, scale: float = 0.03) -> Any:
+    """The same model with noise on every weight, so that no two answers are near a tie."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.data += scale * torch.randn(value.shape, generator=generator)
+    return model.eval()
