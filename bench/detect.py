@@ -58,9 +58,7 @@ def _model(name: str, pictures: list[NDArray[np.uint8]], rounds: int) -> dict[st
         bundle = export(recipe_of(name), folder, out=Path(scratch) / "bundle")
         ours, peer = Ours(bundle, name), _pipeline(folder)
         _agree(ours(pictures[:2]), peer(pictures[:2]))
-        timing = in_turns(
-            {"tallymill": lambda: ours(pictures), "transformers pipeline": lambda: peer(pictures)}, rounds
-        )
+        timing = in_turns({"tallymill": lambda: ours(pictures), "pipeline": lambda: peer(pictures)}, rounds)
         return {
             "peers": [
                 {
@@ -97,8 +95,8 @@ def _look(detector: Any, pictures: Sequence[NDArray[np.uint8]]) -> list[tuple[An
     for item, picture in enumerate(pictures):
         gathering.look(item, picture)
     raw = gathering.boxes()
-    item = batch.targets.item[raw.segment]
-    return [(raw.boxes[item == k], raw.scores[item == k]) for k in range(len(pictures))]
+    owner = batch.targets.item[raw.segment]
+    return [(raw.boxes[owner == k], raw.scores[owner == k]) for k in range(len(pictures))]
 
 
 def _batch(items: int) -> ItemBatch:
