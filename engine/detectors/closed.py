@@ -79,11 +79,13 @@ def best(
     size: tuple[int, int],
     classes: NDArray[np.int64],
     floor: float,
+    least: float | None = None,
 ) -> Candidates:
     """The asked ``classes`` among the ``top`` pairs of query and class with the greatest logits.
 
     Logits float32 [Q, C], boxes float32 [Q, 4] as centre and size in fractions of the window. Of equal logits the
-    first are taken, query after query. Raises ``ModelError`` when a logit is not finite, of whatever class, for then
+    first are taken, query after query. Scores reach ``least``, by default the floor, which is what saturation is
+    measured by in any case. Raises ``ModelError`` when a logit is not finite, of whatever class, for then
     the choice means nothing.
     """
     if not np.isfinite(logits).all():
@@ -98,7 +100,7 @@ def best(
     position = np.full(columns, -1, np.int64)
     position[classes] = np.arange(len(classes))
     request = position.take(column)
-    order = np.flatnonzero((request >= 0) & (scores >= floor))
+    order = np.flatnonzero((request >= 0) & (scores >= (floor if least is None else least)))
     order = order.take(request.take(order).argsort(kind="stable"))
     corners = to_corners(boxes.take(query.take(order), 0)) * to_pixels(size)
     return Candidates(corners, scores.take(order), request.take(order), saturated)
