@@ -17,8 +17,9 @@ from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters import gate, weights
+from tallymill.exporters.given import copy, examine
 from tallymill.exporters.hub import bundle_folder
-from tallymill.exporters.recipes.parts import Loaded, WeightsRecipe
+from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
 from tallymill.exporters.to_onnx import OPSET, export_part
 
 _PACKAGES = ("tallymill", "torch", "transformers", "onnx", "onnxscript", "onnxruntime")
@@ -42,9 +43,10 @@ def export(
     there is replaced in one step. Raises ``ModelError`` when weights cannot be had, cannot be exported, or when the
     graph differs from the model: then nothing is installed.
     """
-    with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
+    if not recipe.given:
+        with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
+            import torch  # noqa: F401
+            import transformers  # noqa: F401
     source = recipe.weights if source is None else source
     log(f"loading {source}")
     loaded = recipe.load(source)
@@ -54,7 +56,10 @@ def export(
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
             built = Path(scratch) / "bundle"
             built.mkdir()
-            findings = _build(recipe, source, loaded, built, log)
+            if isinstance(loaded, Given):
+                findings = _build_given(recipe, source, loaded, built, log)
+            else:
+                findings = _build(recipe, source, loaded, built, log)
             _refuse(recipe.name, findings)
             _replace(built, target, Path(scratch) / "before")
     except OSError as exc:
@@ -85,7 +90,22 @@ def _build(
     return findings
 
 
-def _manifest(recipe: WeightsRecipe, source: str | Path, loaded: Loaded, files: Sequence[Path]) -> dict[str, Any]:
+def _build_given(
+    recipe: WeightsRecipe, source: str | Path, given: Given, folder: Path, log: Callable[[str], None]
+) -> list[gate.Finding]:
+    """Write the files of a bundle of graphs that were made elsewhere; what was found of them."""
+    manifest = _manifest(recipe, source, given, copy(given, folder))
+    _write(folder, manifest)
+    log("checking what it takes and gives")
+    findings = examine(open_detector(load_bundle(folder), recipe.name), given, log)
+    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    return findings
+
+
+def _manifest(
+    recipe: WeightsRecipe, source: str | Path, loaded: Loaded | Given, files: Sequence[Path]
+) -> dict[str, Any]:
+    tokenizer = loaded.tokenizer if isinstance(loaded, Loaded) else None
     hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     digest = weights.digest(source)
     return {
@@ -97,14 +117,14 @@ def _manifest(recipe: WeightsRecipe, source: str | Path, loaded: Loaded, files: 
         "sha256": digest_of(hashes, loaded.numbers),
         "parts": {name: f"{name}.onnx" for name in loaded.parts},
         "numbers": dict(loaded.numbers),
-        "tokenizer": None if loaded.tokenizer is None else "tokenizer.json",
+        "tokenizer": None if tokenizer is None else "tokenizer.json",
         "files": hashes,
         "source": {
             "weights": str(source) if digest is None else Path(source).resolve().name,
             "sha256": digest,
             "licence": recipe.licence,
         },
-        "opset": OPSET,
+        "opset": OPSET if isinstance(loaded, Loaded) else None,
         "versions": {"python": platform.python_version(), **_versions()},
     }
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from tallymill.errors import ModelError
 
 T = TypeVar("T")
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt")
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
 
 
 def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any) -> T:

@@ -112,7 +112,9 @@ class CoDetr(Closed):
         limit = np.array([frame[1], frame[0]] * 2, np.float32)
         scale = np.array([size[1] / resized[1], size[0] / resized[0]] * 2, np.float32)
         boxes = np.clip(found.boxes, 0, limit) * scale
-        return lowered(Candidates(boxes, found.scores, found.request, found.saturated), len(classes), self.numbers, floor)
+        return lowered(
+            Candidates(boxes, found.scores, found.request, found.saturated), len(classes), self.numbers, floor
+        )
 
 
 def part_of(size: Size) -> str:
@@ -121,7 +123,7 @@ def part_of(size: Size) -> str:
 
 
 def rule(height: int, width: int, shortest: int, longest: int) -> Size:
-    """Size of an image after ``Resize`` of mmdetection: as large as neither limit forbids, both sides to the nearest."""
+    """Size of an image after ``Resize`` of mmdetection: as large as no limit forbids, both sides to the nearest."""
     scale = min(longest / max(height, width), shortest / min(height, width))
     return max(1, int(height * scale + 0.5)), max(1, int(width * scale + 0.5))
 

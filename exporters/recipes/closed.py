@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import unittest.mock
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,8 +60,13 @@ def _unnamed(count: int, source: object) -> list[str]:
     )
 
 
-def head(model: Any, *, masked: bool = False) -> Any:
-    """A torch module around a detector of transformers: ``image``, and ``mask`` if asked for, -> logits and boxes."""
+def head(model: Any, *, masked: bool = False, proposals: int | None = None) -> Any:
+    """A torch module around a detector of transformers: ``image``, and ``mask`` if asked for, -> logits and boxes.
+
+    Where the model starts its queries from the best ``proposals`` of a first stage, they are outputs too, and may be
+    given (see ``Part.choices``): ``proposals`` int64 [B, Q] are their places, ``best`` float32 [B, Q] the best scores
+    of the first stage, ``chosen`` those of the proposals.
+    """
     import torch
 
     def read(outputs: Any) -> dict[str, Any]:
@@ -78,7 +85,43 @@ def head(model: Any, *, masked: bool = False) -> Any:
         def forward(self, image: Any, mask: Any) -> dict[str, Any]:
             return read(self.model(pixel_values=image, pixel_mask=mask))
 
+    class TwoStageHead(Base):
+        def __init__(self, count: int) -> None:
+            super().__init__()
+            self.count = count
+
+        def forward(self, image: Any, proposals: Any = None) -> dict[str, Any]:
+            with picking(self.count, proposals) as picked:
+                found = read(self.model(pixel_values=image))
+            return {**found, **picked}
+
+    if proposals is not None:
+        return TwoStageHead(proposals).eval()
     return (MaskedHead if masked else Head)().eval()
+
+
+@contextlib.contextmanager
+def picking(count: int, given: Any = None) -> Iterator[dict[str, Any]]:
+    """Meanwhile the one ``torch.topk`` that picks ``count`` picks what is ``given``, or is only told of."""
+    import torch
+
+    picked: dict[str, Any] = {}
+    topk = torch.topk
+
+    def pick(scores: Any, k: int, *args: Any, **options: Any) -> Any:
+        found = topk(scores, k, *args, **options)
+        if k != count:
+            return found
+        if picked:
+            raise RuntimeError(f"the model picks the {count} best more than once")
+        places = found[1] if given is None else given
+        picked.update(proposals=places, best=found[0], chosen=scores.gather(1, places))
+        return picked["chosen"], places
+
+    with unittest.mock.patch.object(torch, "topk", pick):
+        yield picked
+    if not picked:
+        raise RuntimeError(f"the model never picks the {count} best")
 
 
 def original(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,14 +56,28 @@ class Original(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """A model whose ONNX files its user made: ``parts``, name -> file; ``numbers`` as in ``Loaded``; ``hint`` says
+    where it is told what the files must take and give.
+    """
+
+    family: str
+    parts: Mapping[str, Path]
+    numbers: Mapping[str, Any]
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsRecipe:
     """A model that is exported from weights: where they are published, under which licence, and how they are cut.
 
-    ``load`` takes the folder or the Hugging Face id of the weights, and options that the family knows.
+    ``load`` takes the folder or the Hugging Face id of the weights, and options that the family knows. ``given``: its
+    user brings ONNX files instead, and ``load`` returns a ``Given``.
     """
 
     name: str
     family: str
     weights: str
     licence: str
-    load: Callable[..., Loaded]
+    load: Callable[..., Loaded | Given]
+    given: bool = False

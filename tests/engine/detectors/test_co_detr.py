@@ -33,7 +33,7 @@ def detector_of(array_session, monkeypatch):
         bundle = Bundle(Path("co"), "co", "co_detr", "onnx", "fp32", {}, {**NUMBERS, **numbers}, None, "0" * 64)
         opened = []
 
-        def session(_bundle, part, threads=1):
+        def session(_bundle, part, **_options):
             opened.append(part)
             made = array_session(CoDetr, arrays or {})
             if shape is not None:

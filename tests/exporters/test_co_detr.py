@@ -1,0 +1,197 @@
+"""A bundle of Co-DETR from ONNX files: graphs that stand in for it, made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+import skimage.data
+from onnx import TensorProto, helper, numpy_helper
+
+from tallymill.engine.bundles import load_bundle
+from tallymill.engine.detectors.co_detr import CoDetr
+from tallymill.engine.sessions.base import stack
+from tallymill.errors import ModelError
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+
+RECIPE = recipe_of("co-detr")
+QUERIES = 12
+BATCH, HEIGHT, WIDTH = "B", 80, 134
+NUMBERS = {"shortest": 80, "longest": 134, "top": 10}
+
+
+def graph(
+    file,
+    *,
+    batch=BATCH,
+    height=HEIGHT,
+    width=WIDTH,
+    classes=80,
+    leak=False,
+    last="Identity",
+    dtype="float32",
+    names=None,
+    **save,
+):
+    """An image's mean colour, through two matrices: logits around -3 and boxes inside the input."""
+    rng = np.random.default_rng(0)
+    boxes = np.concatenate([rng.uniform(-1, 1, (QUERIES, 2)), rng.uniform(-2, -1, (QUERIES, 2))], 1)
+    constants = {
+        "axes": np.array([0, 2, 3] if leak else [2, 3]),
+        "to_logits": rng.standard_normal((3, QUERIES * classes)).astype(np.float32) * 2,
+        "level": np.float32(-3),
+        "logits_shape": np.array([0 if not leak else -1, QUERIES, classes]),
+        "to_boxes": rng.standard_normal((3, QUERIES * 4)).astype(np.float32) * 0.1,
+        "middle": boxes.ravel().astype(np.float32),
+        "boxes_shape": np.array([-1, QUERIES, 4]),
+    }
+    name, logits, box = names or ("image", "logits", "boxes")
+    nodes = [
+        helper.make_node("ReduceMean", [name, "axes"], ["colour"], keepdims=0),
+        helper.make_node("MatMul", ["colour", "to_logits"], ["a"]),
+        helper.make_node("Add", ["a", "level"], ["b"]),
+        helper.make_node("Reshape", ["b", "logits_shape"], ["c"]),
+        helper.make_node(last, ["c"], [logits]),
+        helper.make_node("MatMul", ["colour", "to_boxes"], ["d"]),
+        helper.make_node("Add", ["d", "middle"], ["e"]),
+        helper.make_node("Sigmoid", ["e"], ["f"]),
+        helper.make_node("Reshape", ["f", "boxes_shape"], [box]),
+    ]
+    if leak:  # every image of a batch sees the mean of all
+        nodes[0] = helper.make_node("ReduceMean", [name, "axes"], ["mean"], keepdims=0)
+        nodes.insert(1, helper.make_node("ReduceMean", [name, "own_axes"], ["own"], keepdims=0))
+        nodes.insert(2, helper.make_node("Add", ["own", "mean"], ["colour"]))
+        constants["own_axes"] = np.array([2, 3])
+    kind = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}[dtype]
+    if dtype == "float16":
+        nodes.insert(0, helper.make_node("Cast", [name], ["cast"], to=TensorProto.FLOAT))
+        nodes[1].input[0] = "cast"
+    made = helper.make_graph(
+        nodes,
+        "stand-in",
+        [helper.make_tensor_value_info(name, kind, [batch, 3, height, width])],
+        [
+            helper.make_tensor_value_info(logits, TensorProto.FLOAT, [batch, QUERIES, classes]),
+            helper.make_tensor_value_info(box, TensorProto.FLOAT, [batch, QUERIES, 4]),
+        ],
+        [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.save(model, str(file), **save)
+    return file
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Export what ``graph`` makes of the options, with ``NUMBERS`` beside it."""
+
+    def make(numbers=None, **options):
+        file = graph(tmp_path / "mine.onnx", **options)
+        (tmp_path / "mine.json").write_text(json.dumps({**NUMBERS, **(numbers or {})}))
+        lines = []
+        bundle = export(RECIPE, file, out=tmp_path / "out", log=lines.append)
+        make.lines = lines
+        return bundle
+
+    return make
+
+
+def test_a_file_becomes_a_bundle_that_answers(made):
+    bundle = made()
+    assert bundle.family == "co_detr"
+    assert list(bundle.parts) == ["image-80x134"]
+    detector = CoDetr(bundle, "co-detr")
+    image = skimage.data.chelsea()
+    outputs = detector.run(stack([detector.preprocess(image)] * 3), [np.arange(80)] * 3)
+    one, other = (detector.decode(outputs, k, image.shape[:2], np.arange(80), 0.001) for k in (0, 2))
+    assert np.array_equal(one.boxes, other.boxes)
+    assert 0 < len(one.scores) <= 10
+    assert any("picture of 200x300" in line and "fits none of the sizes" in line for line in made.lines)
+
+
+def test_what_the_file_says_nothing_of_is_that_of_the_published_configurations(tmp_path):
+    given = RECIPE.load(graph(tmp_path / "mine.onnx"))
+    assert given.numbers["shortest"] == 800
+    assert given.numbers["top"] == 300
+    assert given.numbers["soft_nms"] == 0.8
+    assert given.numbers["buckets"] == [[80, 134]]
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch": 1}, {"height": "H", "width": "W"}, {"batch": 1, "height": "H", "width": "W"}]
+)
+def test_batch_and_sizes_may_be_fixed_or_free(made, options):
+    bundle = made(**options)
+    detector = CoDetr(bundle, "co-detr")
+    assert detector.spec.batch == (1 if options.get("batch") == 1 else 4)
+    assert list(bundle.parts) == (["image"] if "height" in options else ["image-80x134"])
+
+
+def test_a_folder_may_hold_a_file_for_each_size_and_weights_beside_them(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for height, width in ((80, 134), (134, 80)):
+        name = f"{height}.onnx"
+        graph(
+            folder / name,
+            height=height,
+            width=width,
+            save_as_external_data=True,
+            location=f"{name}.data",
+            size_threshold=64,
+        )
+    (folder / "co-detr.json").write_text(json.dumps(NUMBERS))
+    bundle = export(RECIPE, folder, out=tmp_path / "out")
+    assert sorted(file.name for file in bundle.folder.iterdir()) == [
+        "134.onnx.data",
+        "80.onnx.data",
+        "bundle.json",
+        "image-134x80.onnx",
+        "image-80x134.onnx",
+    ]
+    CoDetr(load_bundle(bundle.folder), "co-detr").run({"image": np.zeros((1, 3, 134, 80), np.float32)}, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dtype": "float16"}, "wanted input image float32 .*, the model has image float16"),
+        ({"names": ("input", "logits", "boxes")}, "wanted input image"),
+        ({"names": ("image", "scores", "boxes")}, "wanted output logits .*, the model has only scores, boxes"),
+        ({"classes": 91}, "has 80 labels and 91 columns of logits"),
+        ({"last": "Sigmoid"}, r"all logits are in \[0, 1\], as if they had been through a sigmoid"),
+        ({"batch": 2}, "takes 2 images a call"),
+        ({"leak": True}, "slot 1 of 4 against alone: logits differs"),
+        ({"height": 64, "width": 64}, "no picture fits any of its sizes"),
+        ({"height": "H"}, "takes images of any height and 134 width"),
+        ({"numbers": {"top": "ten"}}, r"numbers\.top = 'ten' is not int"),
+        ({"numbers": {"tops": 10}}, "unknown key 'tops'; known: shortest, "),
+    ],
+)
+def test_what_breaks_the_contract_is_told_and_nothing_is_installed(made, tmp_path, options, said):
+    with pytest.raises(ModelError, match=said):
+        made(**options)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine.json", "mine.onnx"]
+
+
+def test_other_labels_are_named_beside_the_file(made):
+    bundle = made(classes=2, numbers={"labels": ["crane", "heron"]})
+    assert CoDetr(bundle, "co-detr").spec.labels == ("crane", "heron")
+
+
+def test_what_is_no_file_is_told(tmp_path):
+    with pytest.raises(ModelError, match="you export yourself"):
+        export(RECIPE, out=tmp_path / "out")
+    with pytest.raises(ModelError, match=r"has no \.onnx file"):
+        export(RECIPE, tmp_path, out=tmp_path / "out")
+    (tmp_path / "text.onnx").write_text("hello")
+    with pytest.raises(ModelError, match=r"text\.onnx: ONNX Runtime cannot load"):
+        export(RECIPE, tmp_path / "text.onnx", out=tmp_path / "out")
+    graph(tmp_path / "one.onnx")
+    graph(tmp_path / "two.onnx")
+    (tmp_path / "text.onnx").unlink()
+    with pytest.raises(ModelError, match="several files, of which one takes images of 80 x 134"):
+        export(RECIPE, tmp_path, out=tmp_path / "out")
