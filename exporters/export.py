@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from typing import Any
 from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_bundle
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
-from tallymill.errors import MissingExtraError, ModelError
+from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate, weights
+from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
 from tallymill.exporters.hub import bundle_folder
 from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
@@ -34,14 +36,16 @@ def export(
     source: str | Path | None = None,
     *,
     out: Path | None = None,
+    options: Mapping[str, Any] | None = None,
     log: Callable[[str], None] = _silent,
 ) -> Bundle:
     """Export a model to ONNX, put it before the gate, and install it.
 
     ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
-    ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name). What was
-    there is replaced in one step. Raises ``ModelError`` when weights cannot be had, cannot be exported, or when the
-    graph differs from the model: then nothing is installed.
+    ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name); ``options``
+    what the recipe takes besides, such as ``buckets``. What was there is replaced in one step. Raises ``ModelError``
+    when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
+    ``UsageError`` for an option that the recipe does not know.
     """
     if not recipe.given:
         with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
@@ -49,7 +53,7 @@ def export(
             import transformers  # noqa: F401
     source = recipe.weights if source is None else source
     log(f"loading {source}")
-    loaded = recipe.load(source)
+    loaded = recipe.load(source, **_known(recipe, options or {}))
     target = bundle_folder(recipe.name) if out is None else out
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,21 +71,30 @@ def export(
     return load_bundle(target)
 
 
+def _known(recipe: WeightsRecipe, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    takes = inspect.signature(recipe.load).parameters
+    for name in options:
+        if name not in takes:
+            raise UsageError(f"the model {recipe.name} is exported without {name}", hint=f"leave out --{name}")
+    return options
+
+
 def _build(
     recipe: WeightsRecipe, source: str | Path, loaded: Loaded, folder: Path, log: Callable[[str], None]
 ) -> list[gate.Finding]:
     """Write the files of a bundle; what the gate found."""
     findings: list[gate.Finding] = []
     files: list[Path] = []
+    common = {part.weights: CommonWeights(folder / part.weights) for part in loaded.parts.values() if part.weights}
     for name, part in loaded.parts.items():
         log(f"exporting {name}")
-        files += export_part(part, folder / f"{name}.onnx")
+        files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""))
         log(f"comparing {name} with the model in torch")
         findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx"))
     if loaded.tokenizer is not None:
         files.append(folder / "tokenizer.json")
         files[-1].write_text(loaded.tokenizer, "utf-8")
-    manifest = _manifest(recipe, source, loaded, files)
+    manifest = _manifest(recipe, source, loaded, list(dict.fromkeys(files)))
     _write(folder, manifest)
     if all(finding.passed for finding in findings):
         log("comparing the detector with the original")

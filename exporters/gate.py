@@ -16,7 +16,7 @@ from tallymill.exporters.recipes.parts import Loaded, Part
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
 BOX, SCORE = 1.0, 1e-3  # pixels and confidence, of the whole detector against the original
 FLOOR = 0.05  # confidences below are not recorded in a sweep
-PICTURES = ((240, 320), (300, 200), (64, 64))  # height, width
+PICTURES = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
 _FILL = -1e4  # stands for -inf: logits of what is masked
 
 
@@ -47,7 +47,7 @@ def examine(name: str, part: Part, session: Session) -> list[Finding]:
     for batch in part.batches:
         inputs = part.vary(batch, batch)
         found = session.run(inputs)
-        findings += _compare(name, f"batch of {batch} against torch", part, found, reference(part, inputs))
+        findings += _compare(name, f"batch of {batch} against torch", part, found, reference(part, inputs, found))
     return findings + _slots(name, part, session.run)
 
 
@@ -62,7 +62,7 @@ def examine_whole(loaded: Loaded, detector: Detector) -> list[Finding]:
     if not detector.spec.open_vocabulary:
         classes = np.array([detector.spec.class_of(name) for name in loaded.categories], np.int64)
     findings = []
-    for size in PICTURES:
+    for size in loaded.pictures or PICTURES:
         picture = draw(*size)
         inputs = detector.preprocess(picture)
         outputs = detector.run(stack([inputs]), [classes])
@@ -111,17 +111,21 @@ def draw(height: int, width: int) -> NDArray[np.uint8]:
     return drawn
 
 
-def reference(part: Part, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the module itself makes of the inputs, in float32."""
+def reference(part: Part, inputs: Mapping[str, Array], found: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    """What the module itself makes of the inputs, in float32, after the choices that were ``found``."""
     import torch
 
+    given = {**inputs, **{key: found[key] for key in part.choices if found is not None}}
     with torch.no_grad():
-        outputs = part.module(**{key: torch.from_numpy(np.ascontiguousarray(value)) for key, value in inputs.items()})
+        outputs = part.module(**{key: torch.from_numpy(np.ascontiguousarray(value)) for key, value in given.items()})
     return {key: value.float().numpy() for key, value in outputs.items()}
 
 
 def _slots(name: str, part: Part, run: Callable[[Mapping[str, Array]], dict[str, Array]]) -> list[Finding]:
-    """The same image in every slot of a batch, each time among other neighbours, answers as it does alone."""
+    """The same image in every slot of a batch, each time among other neighbours, answers as it does alone.
+
+    Where there are choices, alone means in torch after the same ones, for a neighbour may turn a near tie.
+    """
     batch = max(part.batches)
     image = {key: value[:1] for key, value in part.vary(1, 101).items()}
     alone = run(image)
@@ -130,9 +134,15 @@ def _slots(name: str, part: Part, run: Callable[[Mapping[str, Array]], dict[str,
         inputs = {key: value.copy() for key, value in part.vary(batch, 102 + slot).items()}
         for key, value in inputs.items():
             inputs[key] = _with_slot(value, slot, image[key])
-        found = {key: value[slot : slot + 1] for key, value in run(inputs).items()}
-        findings += _compare(name, f"slot {slot} of {batch} against alone", part, found, alone)
+        found = {key: _cropped(value[slot : slot + 1], alone[key].shape) for key, value in run(inputs).items()}
+        wanted = reference(part, image, found) if part.choices else alone
+        findings += _compare(name, f"slot {slot} of {batch} against alone", part, found, wanted)
     return findings
+
+
+def _cropped(found: Array, shape: tuple[int, ...]) -> Array:
+    """Without what a row that was padded has at the ends of its axes."""
+    return found[tuple(slice(0, n) for n in shape)]
 
 
 def _with_slot(batch: Array, slot: int, row: Array) -> Array:

@@ -15,6 +15,7 @@ from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
+from tallymill.exporters.recipes.bucketed import pictures
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, is_local
@@ -97,6 +98,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
         },
         original=partial(original, model, processor, labels, fallback, padding),
         categories=examples_of(labels),
+        pictures=pictures(buckets),
     )
 
 

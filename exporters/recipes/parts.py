@@ -21,6 +21,10 @@ class Part:
     input that may vary; those of equal size in the examples that must be equal are found by the exporter. ``batches``
     are sizes at which the gate compares the graph with the module, ``vary`` makes inputs of a batch for it.
     ``tolerance`` is the largest difference of an output that the gate bears, against the module in float32.
+    ``choices`` are outputs that say what the model picked among near equals, such as its best proposals: runtimes break
+    near ties differently, so the module takes each as an input too, and is compared after the same picks. How good
+    they are must be an output, in whose place the module then puts how good they could be.
+    ``weights`` names a file in which parts keep their weights together, so that what they share is there once.
     """
 
     module: Any
@@ -29,6 +33,8 @@ class Part:
     vary: Callable[[int, int], Mapping[str, Array]]
     batches: tuple[int, ...] = (1, 2, 5)
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    choices: tuple[str, ...] = ()
+    weights: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ class Loaded:
     """A model of published weights, cut into parts. ``numbers`` is what the family's detector reads.
 
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
-    reading of the outputs. ``categories`` are some that it can be asked for. ``tokenizer`` is JSON of ``tokenizers``.
+    reading of the outputs. ``categories`` are some that it can be asked for, ``pictures`` heights and widths to try
+    (the gate's own, if there are none). ``tokenizer`` is JSON of ``tokenizers``.
     """
 
     family: str
@@ -44,6 +51,7 @@ class Loaded:
     numbers: Mapping[str, Any]
     original: Original
     categories: tuple[str, ...] = ("cat", "dog")
+    pictures: tuple[tuple[int, int], ...] = ()
     tokenizer: str | None = None
 
 

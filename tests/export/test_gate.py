@@ -112,3 +112,79 @@ def test_what_was_installed_before_stays_when_its_successor_is_refused(owl_folde
     with pytest.raises(ModelError, match="nothing was installed"):
         export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
     assert export(RECIPE, owl_folder("owlvit"), out=tmp_path / "bundle").sha256 == before.sha256
+
+
+class Best(torch.nn.Module):
+    """The two greatest values of a row, by place, and what is made of them, in a text that may be padded."""
+
+    def forward(self, values, mask, picked=None):
+        values = values.masked_fill(~mask, -torch.inf)
+        best, own = torch.topk(values, 2, dim=1)
+        chosen = values.gather(1, own if picked is None else picked)
+        if picked is None:
+            best, picked = chosen, own
+        return {"picked": picked, "best": torch.stack([best, chosen], -1), "made": picked.float() ** 2}
+
+
+def choosing():
+    def vary(batch, seed):
+        rng = np.random.default_rng(seed)
+        length = int(rng.integers(4, 9))
+        values = rng.integers(0, 4, (batch, length)).astype(np.float32)  # ties
+        return {"values": values, "mask": np.ones((batch, length), np.bool_)}
+
+    return Part(Best(), {}, {"values": (0, 1), "mask": (0, 1)}, vary, choices=("picked",))
+
+
+@pytest.mark.parametrize(
+    ("pick", "passes"),
+    [
+        (lambda values: np.argsort(-values, axis=1, kind="stable")[:, :2], True),
+        (lambda values: np.argsort(-values[:, ::-1], axis=1, kind="stable")[:, :2] * -1 + values.shape[1] - 1, True),
+        (lambda values: np.argsort(-values, axis=1, kind="stable")[:, 1:3], False),
+        (lambda values: np.argsort(-values, axis=1, kind="stable")[:, [0, 0]], False),
+    ],
+    ids=["the first of equals", "the last of equals", "not the best", "one twice"],
+)
+def test_any_of_equals_may_be_picked_and_what_is_made_of_it_is_compared(pick, passes):
+    class Engine:
+        def run(self, inputs):
+            values = np.where(inputs["mask"], inputs["values"], -np.inf).astype(np.float32)
+            picked = pick(values)
+            chosen = np.take_along_axis(values, picked, 1)
+            return {
+                "picked": picked,
+                "best": np.stack([chosen, chosen], -1),
+                "made": picked.astype(np.float32) ** 2,
+            }
+
+    findings = gate.examine("best", choosing(), Engine())
+    assert all(finding.passed for finding in findings) == passes
+
+
+def test_parts_keep_what_they_share_in_one_file(tmp_path):
+    from tallymill.engine.sessions.ort import OnnxRuntimeSession
+    from tallymill.exporters.common_weights import CommonWeights
+
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(64, 64)
+
+    class Layer(torch.nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.linear, self.times = linear, times
+
+        def forward(self, x):
+            return {"y": self.linear(x) * self.times}
+
+    def vary(batch, seed):
+        return {"x": np.random.default_rng(seed).standard_normal((batch, 64), np.float32)}
+
+    weights = CommonWeights(tmp_path / "all.weights")
+    for times in (1.0, 2.0):
+        one = Part(Layer(times), {"x": torch.zeros(2, 64)}, {"x": (0,)}, vary)
+        file = tmp_path / f"{times}.onnx"
+        assert export_part(one, file, weights) == [file, weights.file]
+        assert all(finding.passed for finding in gate.examine("layer", one, OnnxRuntimeSession(file)))
+        assert file.stat().st_size < 64 * 64 * 4
+    assert weights.file.stat().st_size == 64 * 64 * 4
