@@ -77,3 +77,46 @@ def stirred(model: Any, scale: float = 0.03) -> Any:
 def stir() -> Any:
     """``stirred``, for tests that make their own models."""
     return stirred
+
+
+@pytest.fixture(scope="session")
+def grounding_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Grounding DINO (or MM…) of 32 dimensions, for images of 96 pixels and texts of 16 tokens."""
+
+    @cache
+    def make(prefix: str) -> Path:
+        folder = tmp_path_factory.mktemp(prefix)
+        config, model = (getattr(transformers, prefix + name) for name in ("Config", "ForObjectDetection"))
+        swin = {"image_size": 96, "embed_dim": 16, "depths": [1, 1, 1, 1], "num_heads": [1, 2, 2, 2], "window_size": 4}
+        bert = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+        sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+        heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        torch.manual_seed(0)
+        made = model(
+            config(
+                backbone_config=transformers.SwinConfig(**swin, out_indices=[2, 3, 4]),
+                text_config=transformers.BertConfig(**bert, vocab_size=1100, max_position_embeddings=64),
+                **sizes,
+                **heads,
+                d_model=32,
+                num_queries=20,
+                max_text_len=16,
+            )
+        )
+        stirred(made, 0.05).save_pretrained(folder)
+        bert_tokenizer().save_pretrained(folder)
+        size = {"shortest_edge": 96, "longest_edge": 160}
+        transformers.GroundingDinoImageProcessor(size=size).save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def bert_tokenizer() -> transformers.BertTokenizerFast:
+    """Letters, some words, and the tokens that close a phrase where the model looks for them."""
+    fixed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = iter([*letters, *(f"##{letter}" for letter in letters), "cat", "dog", "wet", "st", "-", "'"])
+    names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
+    vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
+    return transformers.BertTokenizerFast(vocab=vocab)

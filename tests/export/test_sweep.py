@@ -69,3 +69,10 @@ def test_weights_that_are_not_there_say_how_to_bring_them(workplace, capsys):
     assert "nowhere: no such folder" in capsys.readouterr().err
     assert tallymill("export", "owlvit-base-patch99") == 2
     assert not (workplace / "cache").exists()
+
+
+def test_sizes_of_graphs_that_cannot_be_read_or_taken_are_refused(capsys):
+    assert tallymill("export", "grounding-dino-tiny", "--buckets", "800x800,800") == 2
+    assert "--buckets 800x800,800: '800' is not a height and a width in pixels" in capsys.readouterr().err
+    assert tallymill("export", "owlvit-base-patch32", "--buckets", "800x800") == 2
+    assert "owlvit-base-patch32 is exported without buckets" in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""The two parts of Grounding DINO as modules. They share the weights of the model and change nothing in it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def text_module(model: Any) -> Any:
+    """``tokens`` and ``positions`` int64 [P, L], ``attention`` bool [P, L, L] -> ``text`` float32 [P, L, D]."""
+    import torch
+
+    class Text(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = model.model.text_backbone
+            self.projection = model.model.text_projection
+
+        def forward(self, tokens: Any, attention: Any, positions: Any) -> dict[str, Any]:
+            read = self.backbone(tokens, attention[:, None], torch.zeros_like(tokens), positions)
+            return {"text": self.projection(read.last_hidden_state)}
+
+    return Text().eval()
+
+
+def image_module(model: Any) -> Any:
+    """The model from pixels and encoded text to boxes.
+
+    Inputs: ``image`` float32 [B, 3, H, W] and ``image_mask`` bool [B, H, W]; ``text`` float32 [B, L, D], ``text_mask``
+    bool [B, L], ``text_attention`` bool [B, L, L] and ``text_positions`` int64 [B, L]. Outputs: ``logits`` float32
+    [B, Q, L], -inf where the text is padding, and ``boxes`` float32 [B, Q, 4], centre and size as fractions of the
+    image without its padding. ``proposals`` int64 [B, Q] are the places of the first stage that the queries start from,
+    and ``best`` float32 [B, Q, 2] their scores, twice; where they are an input, first the best scores that there are.
+    """
+    import torch
+
+    class Image(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model.model
+            self.class_head = model.class_embed[-1]
+            self.box_head = model.bbox_embed[-1]
+
+        def forward(
+            self,
+            image: Any,
+            image_mask: Any,
+            text: Any,
+            text_mask: Any,
+            text_attention: Any,
+            text_positions: Any,
+            proposals: Any = None,
+        ) -> dict[str, Any]:
+            features, mask, geometry = self.look(image, image_mask)
+            seen = self.model.encoder(
+                **features,
+                vision_attention_mask=~mask,
+                text_features=text,
+                text_attention_mask=~text_mask,
+                text_self_attention_masks=~text_attention,
+                text_position_ids=text_positions,
+                return_dict=True,
+                **geometry,
+            )
+            image, text = seen.last_hidden_state_vision, seen.last_hidden_state_text
+            places, anchors = self.model.generate_encoder_output_proposals(
+                image, ~mask, geometry["spatial_shapes_list"]
+            )
+            scores = self.likeness(self.model.encoder_output_class_embed, places, text, text_mask).amax(-1)
+            best, own = torch.topk(scores, self.model.config.num_queries, dim=1)
+            # The graph's own proposals are compared with the best that the module finds, and by their places.
+            chosen = scores.gather(1, own if proposals is None else proposals)
+            if proposals is None:
+                best, proposals = chosen, own
+            coordinates = self.model.encoder_output_bbox_embed(places) + anchors
+            start = coordinates.gather(1, proposals[..., None].expand(-1, -1, 4)).sigmoid()
+            hidden, reference = self.refine(image, mask, text, text_mask, start, geometry)
+            return {
+                "logits": self.likeness(self.class_head, hidden, text, text_mask),
+                "boxes": (self.box_head(hidden) + torch.special.logit(reference, eps=1e-5)).sigmoid(),
+                "proposals": proposals,
+                "best": torch.stack([best, chosen], -1),
+            }
+
+        def look(self, image: Any, image_mask: Any) -> tuple[dict[str, Any], Any, dict[str, Any]]:
+            """Features of all levels and where they are, flattened; the mask; shapes of the levels."""
+            levels, positions = self.model.backbone(image, image_mask)
+            maps = [project(level) for project, (level, _) in zip(self.model.input_proj_vision, levels, strict=False)]
+            masks = [mask for _, mask in levels]
+            for project in self.model.input_proj_vision[len(levels) :]:
+                maps.append(project(levels[-1][0] if len(maps) == len(levels) else maps[-1]))
+                shrunk = torch.nn.functional.interpolate(image_mask[None].float(), size=maps[-1].shape[-2:])
+                masks.append(shrunk[0].bool())
+                positions.append(self.model.backbone.position_embedding(maps[-1], masks[-1]))
+            shapes = [tuple(each.shape[-2:]) for each in maps]
+            sizes = torch.tensor(shapes)
+            features = {
+                "vision_features": flat(maps),
+                "vision_position_embedding": flat(
+                    [p + level[:, None, None] for p, level in zip(positions, self.model.level_embed, strict=True)]
+                ),
+            }
+            geometry = {
+                "spatial_shapes": sizes,
+                "spatial_shapes_list": shapes,
+                "level_start_index": torch.cat([sizes.new_zeros(1), sizes.prod(1).cumsum(0)[:-1]]),
+                "valid_ratios": torch.stack([self.model.get_valid_ratio(mask) for mask in masks], 1),
+            }
+            return features, torch.cat([mask.flatten(1) for mask in masks], 1), geometry
+
+        def refine(
+            self, image: Any, mask: Any, text: Any, text_mask: Any, start: Any, geometry: dict[str, Any]
+        ) -> tuple[Any, Any]:
+            """Queries after the last layer, and the boxes that it started from."""
+            queries = self.model.query_position_embeddings.weight[None].expand(
+                start.shape[0], -1, -1
+            )  # len() would be a constant
+            decoded = self.model.decoder(
+                inputs_embeds=queries,
+                vision_encoder_hidden_states=image,
+                vision_encoder_attention_mask=mask,
+                text_encoder_hidden_states=text,
+                text_encoder_attention_mask=~text_mask,
+                reference_points=start,
+                return_dict=True,
+                **geometry,
+            )
+            boxes = torch.cat([start[:, None], decoded.intermediate_reference_points], 1)
+            return decoded.intermediate_hidden_states[:, -1], boxes[:, -2]
+
+        @staticmethod
+        def likeness(head: Any, queries: Any, text: Any, text_mask: Any) -> Any:
+            """Logits of every query and token. The heads of the original also pad them to the longest text there is."""
+            logits = queries @ text.transpose(-1, -2)
+            if hasattr(head, "bias"):  # MM-Grounding DINO
+                logits = logits / math.sqrt(queries.shape[-1]) + head.bias
+            return logits.masked_fill(~text_mask[:, None, :], -math.inf)
+
+    def flat(maps: list[Any]) -> Any:
+        return torch.cat([each.flatten(2).transpose(1, 2) for each in maps], 1)
+
+    return Image().eval()
