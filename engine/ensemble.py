@@ -27,9 +27,11 @@ FAMILIES = {
     "grounding_dino": ("tallymill.engine.detectors.grounding_dino", "GroundingDino"),
     "ow_detr": ("tallymill.engine.detectors.ow_detr", "OwDetr"),
     "co_detr": ("tallymill.engine.detectors.co_detr", "CoDetr"),
+    "d_fine": ("tallymill.engine.detectors.rt_detr", "RtDetr"),
+    "rt_detr": ("tallymill.engine.detectors.rt_detr", "RtDetr"),
     "rf_detr": ("tallymill.engine.detectors.rf_detr", "RfDetr"),
 }
-BUNDLED = frozenset({"owlvit", "owlv2", "grounding_dino", "ow_detr", "co_detr", "rf_detr"})
+BUNDLED = frozenset({"owlvit", "owlv2", "grounding_dino", "ow_detr", "co_detr", "d_fine", "rt_detr", "rf_detr"})
 MAX_DETECTORS = 255  # the number that cover a target is stored as uint8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

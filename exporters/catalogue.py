@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tallymill.errors import UsageError
-from tallymill.exporters.recipes import co_detr, grounding_dino, ow_detr, owl, rf_detr
+from tallymill.exporters.recipes import co_detr, grounding_dino, ow_detr, owl, rf_detr, rt_detr
 from tallymill.exporters.recipes.parts import WeightsRecipe
 
-CATALOGUE: Mapping[str, WeightsRecipe] = {
-    recipe.name: recipe for family in (grounding_dino, owl, ow_detr, rf_detr, co_detr) for recipe in family.RECIPES
-}
+_FAMILIES = (grounding_dino, owl, ow_detr, rf_detr, co_detr, rt_detr)
+CATALOGUE: Mapping[str, WeightsRecipe] = {recipe.name: recipe for family in _FAMILIES for recipe in family.RECIPES}
 
 
 def recipe_of(name: str) -> WeightsRecipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import unittest.mock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 
+PICKS = ("proposals",)  # the choices of a model with proposals (see ``head`` and ``Part.choices``)
 _NAMELESS = ("", "n/a", "na", "none", "background", "no object")
 
 
@@ -91,13 +93,22 @@ def head(model: Any, *, masked: bool = False, proposals: int | None = None) -> A
             self.count = count
 
         def forward(self, image: Any, proposals: Any = None) -> dict[str, Any]:
-            with picking(self.count, proposals) as picked:
+            with _lengths_of(self.model), picking(self.count, proposals) as picked:
                 found = read(self.model(pixel_values=image))
             return {**found, **picked}
 
     if proposals is not None:
         return TwoStageHead(proposals).eval()
     return (MaskedHead if masked else Head)().eval()
+
+
+def _lengths_of(model: Any) -> Any:
+    """Meanwhile ``len`` of a tensor, in the file of the model, does not make a constant of its first axis."""
+
+    def length(value: Any) -> Any:
+        return value.shape[0] if hasattr(value, "shape") else len(value)
+
+    return unittest.mock.patch.object(sys.modules[type(model).__module__], "len", length, create=True)
 
 
 @contextlib.contextmanager

@@ -110,6 +110,7 @@ def _part(model: Any, size: Size) -> Part:
         {"image": torch.zeros(2, 3, *size), "mask": torch.ones(2, *size, dtype=torch.bool)},
         {"image": (0,), "mask": (0,)},
         lambda batch, seed: _padded(batch, seed, size),
+        weights="image.weights",
     )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from tallymill.errors import ModelError
-from tallymill.exporters.recipes.closed import examples_of, head, images, labels_of, original
+from tallymill.exporters.recipes.closed import PICKS, examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained
 
@@ -26,10 +26,11 @@ def load(weights: str | Path) -> Loaded:
         family="rf_detr",
         parts={
             "image": Part(
-                head(model),
+                head(model, proposals=model.config.num_queries),
                 {"image": torch.zeros(2, 3, height, width)},
                 {"image": (0,)},
                 lambda batch, seed: images(batch, seed, height, width),
+                choices=PICKS,
             )
         },
         numbers={

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+import transformers
+
+from tallymill.engine.detectors.coco import COCO_80
+from tallymill.engine.detectors.rt_detr import RtDetr
+from tallymill.engine.sessions.base import stack
+from tallymill.errors import ModelError
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+
+MODELS = {"rt_detr": "rt-detr-v2-r18", "d_fine": "d-fine-nano"}
+PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :30]]
+QUERIES = 20
+STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 32, 48], "out_features": ["stage2", "stage3", "stage4"]}
+COMMON = {
+    "encoder_hidden_dim": 32,
+    "encoder_in_channels": [32, 32, 48],
+    "feat_strides": [8, 16, 32],
+    "encoder_ffn_dim": 64,
+    "encoder_attention_heads": 4,
+    "d_model": 32,
+    "num_queries": QUERIES,
+    "decoder_in_channels": [32, 32, 32],
+    "decoder_attention_heads": 4,
+    "decoder_layers": 2,
+    "num_denoising": 0,
+    "id2label": dict(enumerate(COCO_80)),
+}
+
+
+def rt_detr():
+    backbone = transformers.RTDetrResNetConfig(embedding_size=16, layer_type="basic", **STAGES)
+    config = transformers.RTDetrV2Config(backbone_config=backbone, anchor_image_size=None, **COMMON)
+    return transformers.RTDetrV2ForObjectDetection(config)
+
+
+def d_fine():
+    backbone = transformers.HGNetV2Config(
+        stem_channels=[3, 16, 16],
+        stage_in_channels=[16, 16, 32, 32],
+        stage_mid_channels=[16, 16, 16, 16],
+        stage_out_channels=[16, 32, 32, 48],
+        stage_num_blocks=[1, 1, 1, 1],
+        stage_downsample=[False, True, True, True],
+        stage_light_block=[False, False, False, False],
+        stage_kernel_size=[3, 3, 3, 3],
+        stage_numb_of_layers=[2, 2, 2, 2],
+        **STAGES,
+    )
+    config = transformers.DFineConfig(backbone_config=backbone, decoder_n_points=[2, 2, 2], **COMMON)
+    return transformers.DFineForObjectDetection(config)
+
+
+@pytest.fixture(scope="module", params=[rt_detr, d_fine], ids=MODELS)
+def made(request, tmp_path_factory, stir):
+    """Name of the family, and the folder of a model of 32 dimensions on 128 pixels."""
+    folder = tmp_path_factory.mktemp(request.param.__name__)
+    torch.manual_seed(0)
+    stir(request.param(), 0.1).save_pretrained(folder)
+    transformers.RTDetrImageProcessor(size={"height": 128, "width": 128}).save_pretrained(folder)
+    return request.param.__name__, folder
+
+
+@pytest.fixture(scope="module")
+def detector(made, tmp_path_factory):
+    family, folder = made
+    return RtDetr(export(recipe_of(MODELS[family]), folder, out=tmp_path_factory.mktemp("out") / family), family)
+
+
+def seen(detector, images, classes):
+    outputs = detector.run(stack([detector.preprocess(image) for image in images]), [classes] * len(images))
+    return [detector.decode(outputs, k, image.shape[:2], classes, 0.0) for k, image in enumerate(images)]
+
+
+@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee", "small"])
+def test_boxes_and_confidences_are_those_of_the_original(detector, made, image):
+    family, folder = made
+    (found,) = seen(detector, [image], np.arange(80))
+    wanted = recipe_of(MODELS[family]).load(folder).original(image, COCO_80)
+    assert len(found.scores) == sum(len(scores) for _, scores in wanted) == QUERIES
+    for place, (boxes, scores) in enumerate(wanted):
+        mine = found.request == place
+        order, its = np.argsort(-found.scores[mine]), np.argsort(-scores)
+        np.testing.assert_allclose(found.scores[mine][order], scores[its], atol=1e-3)
+        np.testing.assert_allclose(found.boxes[mine][order], boxes[its], atol=1)
+
+
+def test_images_of_one_batch_answer_as_alone(detector):
+    images = [*PHOTOGRAPHS, PHOTOGRAPHS[0][::-1], PHOTOGRAPHS[1][:, ::-1]]
+    classes = np.arange(80)
+    alone = [seen(detector, [image], classes)[0] for image in images]
+    for batch in (images[:2], images):
+        for one, other in zip(alone, seen(detector, batch, classes), strict=False):
+            assert np.array_equal(one.request, other.request)
+            np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
+            np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+
+
+def test_labels_are_those_of_the_config(detector):
+    assert detector.spec.labels == COCO_80
+    assert detector.spec.class_of("sofa") == COCO_80.index("couch")
+
+
+def test_a_processor_without_a_fixed_size_is_refused(made, tmp_path):
+    family, folder = made
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "preprocessor_config.json").unlink()
+    transformers.RTDetrImageProcessor(size={"shortest_edge": 64, "longest_edge": 80}).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="wanted a height and a width"):
+        recipe_of(MODELS[family]).load(tmp_path)
