@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import logging
@@ -13,16 +14,20 @@ from typing import Any
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.recipes.parts import Part
+from tallymill.exporters.sampling import without_grid_sample
 
 OPSET = 20  # LayerNormalization is one node from 17 on, GridSample and Gelu from 20
 _LARGE = 1_900_000_000  # protobuf ends at 2 GiB: above this, weights go into a file beside the graph
 
 
-def export_part(part: Part, file: Path, weights: CommonWeights | None = None) -> list[Path]:
+def export_part(
+    part: Part, file: Path, weights: CommonWeights | None = None, *, grid_sample: bool = True
+) -> list[Path]:
     """Write one part as ``file``; the files written, the graph first. Raises ``ModelError`` when tracing fails.
 
     ``weights`` is where the part keeps its weights beside others; without, they are in the graph where that can hold
-    them.
+    them. Nodes are named after the module of the model that they come from. Without ``grid_sample`` the graph has no
+    such node (see ``sampling``).
     """
     with MissingExtraError.unless("torch", "transformers", "onnxscript", "onnx", extra="export"):
         import onnx_ir
@@ -32,7 +37,8 @@ def export_part(part: Part, file: Path, weights: CommonWeights | None = None) ->
     shapes = {name: dynamic.get(name, {}) for name in part.inputs}
     config = OnnxConfig(dynamic_shapes=shapes, opset_version=OPSET, optimize=False)
     try:
-        with _quiet(), torch.no_grad():
+        sampling = contextlib.nullcontext() if grid_sample else without_grid_sample()
+        with _quiet(), sampling, torch.no_grad():
             program: Any = OnnxExporter().export(part.module, dict(part.inputs), config=config).program
             _simplify(program)
     except Exception as exc:  # the exporters raise errors of many kinds, and what they say is for us to read
@@ -40,6 +46,9 @@ def export_part(part: Part, file: Path, weights: CommonWeights | None = None) ->
     for value in program.graph.initializers.values():
         value.metadata_props.clear()
     for node in program.graph.all_nodes():
+        if not grid_sample and node.op_type == "GridSample":
+            raise ModelError(f"{file.stem}: the node {node.name} samples with GridSample, which was to be replaced")
+        node.name = _scoped(node)
         node.metadata_props.clear()  # stack traces of the tracer, with paths of this machine
         node.doc_string = None
     if weights is not None:
@@ -81,6 +90,12 @@ def _simplify(program: Any) -> None:
         common.OutputFixPass(),
         common.NameFixPass(),
     )(program)
+
+
+def _scoped(node: Any) -> str:
+    """The name of a node behind that of its module: ``model.decoder.layers.0.fc1/node_linear_13``."""
+    scopes = ast.literal_eval(node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]"))
+    return f"{scopes[-2]}/{node.name}" if len(scopes) > 1 and scopes[-2] else str(node.name)
 
 
 @contextlib.contextmanager
