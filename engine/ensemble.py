@@ -30,8 +30,9 @@ FAMILIES = {
     "d_fine": ("tallymill.engine.detectors.rt_detr", "RtDetr"),
     "rt_detr": ("tallymill.engine.detectors.rt_detr", "RtDetr"),
     "rf_detr": ("tallymill.engine.detectors.rf_detr", "RfDetr"),
+    "sam3": ("tallymill.engine.detectors.sam3", "Sam3"),
 }
-BUNDLED = frozenset({"owlvit", "owlv2", "grounding_dino", "ow_detr", "co_detr", "d_fine", "rt_detr", "rf_detr"})
+BUNDLED = frozenset(FAMILIES) - {"coco_ssd", "nanodet", "centernet", "synthetic"}
 MAX_DETECTORS = 255  # the number that cover a target is stored as uint8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -16,7 +16,7 @@ from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select
 from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, square, to_corners
-from tallymill.engine.detectors.text import Learned, load_tokenizer
+from tallymill.engine.detectors.text import Learned, load_tokenizer, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 TEXTS_AT_ONCE = 64
@@ -68,12 +68,10 @@ class Owl(Detector):
 
     def _encode(self, categories: Sequence[str]) -> list[NDArray[np.float32] | str]:
         numbers = self.numbers
-        rows = [[numbers.start, *self._tokenize(numbers.template.format(name)), numbers.end] for name in categories]
-        found: list[NDArray[np.float32] | str] = [
-            f"the category {name!r} has {len(row)} tokens with its prompt; the model reads {numbers.tokens}"
-            for name, row in zip(categories, rows, strict=True)
-        ]
-        fitting = [k for k, row in enumerate(rows) if len(row) <= numbers.tokens]
+        texts = [numbers.template.format(name) for name in categories]
+        rows = token_rows(self._tokenize, texts, numbers.start, numbers.end, numbers.tokens, categories)
+        found: list[NDArray[np.float32] | str] = [row if isinstance(row, str) else "" for row in rows]
+        fitting = [k for k, row in enumerate(rows) if not isinstance(row, str)]
         for first in range(0, len(fitting), TEXTS_AT_ONCE):
             group = fitting[first : first + TEXTS_AT_ONCE]
             tokens = np.full((len(group), numbers.tokens), numbers.pad, np.int64)

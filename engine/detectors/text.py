@@ -36,6 +36,17 @@ def load_tokenizer(file: Path) -> Tokenize:
     return tokenize
 
 
+def token_rows(
+    tokenize: Tokenize, texts: Sequence[str], start: int, end: int, most: int, names: Sequence[str] | None = None
+) -> list[list[int] | str]:
+    """Tokens of each text between its start and its end, or why there are too many; ``names`` stand in the reason."""
+    rows = [[start, *tokenize(text), end] for text in texts]
+    return [
+        row if len(row) <= most else f"the category {name!r} is {len(row)} tokens long; the model reads {most}"
+        for name, row in zip(names or texts, rows, strict=True)
+    ]
+
+
 class Learned(Generic[T]):
     """Encoded categories: each is encoded once, and the last ones that were asked for have a place.
 

@@ -54,7 +54,7 @@ def test_a_model_is_exported_installed_and_swept(workplace, owl_folder, capsys):
     assert tallymill("sweep", "items.jsonl", "--out", "run", "--ensemble", "one.toml", "--workers", 1) == 3
     scores = load("run").scores.to_pylist()
     assert [row["status"] for row in scores] == ["scored", "scored", "error"]
-    assert "'abcdefghijkl' has" in scores[2]["error"]
+    assert "'abcdefghijkl' is" in scores[2]["error"]
     assert sum(len(p["confidence"]) for p in load("run").proposals("owl-vit").to_pylist()) > 0
     assert tallymill("sweep", "items.jsonl", "--out", "again", "--ensemble", "one.toml", "--workers", 2) == 3
     assert load("again").scores.equals(load("run").scores)

@@ -117,7 +117,7 @@ def test_a_category_is_encoded_once_and_texts_of_mixed_lengths_are_masked(owl):
 def test_a_category_that_does_not_fit_is_told_and_the_others_are_encoded(owl):
     detector, _ = owl()
     faults = detector.learn(["ant", "a big black cat", "bee"])
-    assert faults == {1: "the category 'a big black cat' has 10 tokens with its prompt; the model reads 8"}
+    assert faults == {1: "the category 'a big black cat' is 10 tokens long; the model reads 8"}
     found = detector.decode(outputs([[0, 1, 0]], [[0.5] * 4]), 0, (32, 32), np.array([2]), 0.6)
     assert len(found.scores) == 1
 

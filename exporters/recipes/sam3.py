@@ -1,0 +1,157 @@
+"""SAM 3: the image encoder, the text encoder and the decoder of instances, apart.
+
+An image is encoded once however many categories are asked of it, and a category once however many images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallymill.engine.sessions.base import Array
+from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
+from tallymill.exporters.weights import from_pretrained
+
+LEVELS = ("fine", "middle", "coarse")  # the feature maps that the decoder reads, by falling resolution
+TOKENS = 32  # of a text, as the processor of transformers pads it
+
+
+def load(weights: str | Path) -> Loaded:
+    """Cut ``Sam3Model`` into ``vision``, ``text`` and ``decoder``."""
+    import torch
+    from transformers import AutoImageProcessor, AutoTokenizer, Sam3Model
+
+    model = from_pretrained(Sam3Model.from_pretrained, weights).eval()
+    processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
+    tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
+    side, tokens = processor.size.height, min(TOKENS, model.config.text_config.max_position_embeddings)
+    modules = _modules(model)
+    with torch.no_grad():
+        levels = modules["vision"](torch.zeros(2, 3, side, side))
+        text = modules["text"](*torch.ones(2, 2, tokens, dtype=torch.int64))["features"]
+    shapes = {name: tuple(value.shape[1:]) for name, value in levels.items()}
+    ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
+    texts = partial(_texts, length=tokens, start=ids[0], end=ids[1])
+    decoder = {**levels, "text": text, "mask": torch.ones(2, tokens, dtype=torch.int64)}
+    return Loaded(
+        family="sam3",
+        parts={
+            "vision": Part(
+                modules["vision"],
+                {"image": torch.zeros(2, 3, side, side)},
+                {"image": (0,)},
+                lambda batch, seed: _noise(batch, seed, {"image": (3, side, side)}),
+            ),
+            "text": Part(
+                modules["text"],
+                {name: torch.ones(2, tokens, dtype=torch.int64) for name in ("tokens", "mask")},
+                {"tokens": (0,), "mask": (0,)},
+                texts,
+            ),
+            "decoder": Part(
+                modules["decoder"],
+                decoder,
+                dict.fromkeys(decoder, (0,)),
+                lambda batch, seed: {
+                    **_noise(batch, seed, {**shapes, "text": tuple(text.shape[1:])}),
+                    "mask": texts(batch, seed)["mask"],
+                },
+                batches=(1, 2),
+            ),
+        },
+        numbers={
+            "side": side,
+            "mean": list(processor.image_mean),
+            "std": list(processor.image_std),
+            "tokens": tokens,
+            "start": ids[0],
+            "end": ids[1],
+            "pad": tokenizer.pad_token_id,
+        },
+        original=partial(_original, model, processor, tokenizer, tokens),
+        tokenizer=tokenizer.backend_tokenizer.to_str(),
+    )
+
+
+def _modules(model: Any) -> dict[str, Any]:
+    """The three parts as torch modules."""
+    import torch
+
+    class Base(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+    class Vision(Base):
+        def forward(self, image: Any) -> dict[str, Any]:
+            # The last and coarsest map is not read by the decoder.
+            maps = self.model.get_vision_features(image).fpn_hidden_states[: len(LEVELS)]
+            return dict(zip(LEVELS, maps, strict=True))
+
+    class Text(Base):
+        def forward(self, tokens: Any, mask: Any) -> dict[str, Any]:
+            return {"features": self.model.get_text_features(tokens, mask).pooler_output}
+
+    class Decoder(Base):
+        def forward(self, fine: Any, middle: Any, coarse: Any, text: Any, mask: Any) -> dict[str, Any]:
+            from transformers.modeling_outputs import BaseModelOutputWithPooling
+            from transformers.models.sam3.modeling_sam3 import Sam3VisionEncoderOutput
+
+            maps = (fine, middle, coarse)
+            place = self.model.vision_encoder.neck.position_encoding
+            places = tuple(place(each.shape, each.device, each.dtype) for each in maps)
+            # The model drops the last of the maps that it is given.
+            seen = Sam3VisionEncoderOutput(
+                fpn_hidden_states=(*maps, coarse), fpn_position_encoding=(*places, places[-1])
+            )
+            read = BaseModelOutputWithPooling(pooler_output=text)
+            found = self.model(vision_embeds=seen, text_embeds=read, attention_mask=mask)
+            return {
+                "logits": found.pred_logits,
+                "presence": found.presence_logits,
+                "boxes": found.pred_boxes,
+                "masks": found.pred_masks,
+            }
+
+    return {"vision": Vision().eval(), "text": Text().eval(), "decoder": Decoder().eval()}
+
+
+def _original(
+    model: Any, processor: Any, tokenizer: Any, tokens: int, image: NDArray[np.uint8], categories: Sequence[str]
+) -> list[tuple[Array, Array]]:
+    """See ``Original``: one pass of the whole model for each category."""
+    import torch
+
+    pixels = processor(images=image, return_tensors="pt").pixel_values
+    answers = []
+    for name in categories:
+        text = tokenizer([name], padding="max_length", max_length=tokens, return_tensors="pt")
+        with torch.no_grad():
+            outputs = model(pixels, input_ids=text.input_ids, attention_mask=text.attention_mask)
+        (found,) = processor.post_process_instance_segmentation(outputs, 0.0, target_sizes=[image.shape[:2]])
+        answers.append((found["boxes"].numpy(), found["scores"].numpy()))
+    return answers
+
+
+def _noise(batch: int, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal((batch, *shape), np.float32) for name, shape in shapes.items()}
+
+
+def _texts(batch: int, seed: int, length: int, start: int, end: int) -> dict[str, Array]:
+    """Texts of mixed lengths."""
+    rng = np.random.default_rng(seed)
+    tokens, mask = np.zeros((2, batch, length), np.int64)
+    for row in range(batch):
+        n = int(rng.integers(3, length + 1))
+        tokens[row, :n] = [start, *rng.integers(0, min(start, end), n - 2), end]
+        mask[row, :n] = 1
+    return {"tokens": tokens, "mask": mask}
+
+
+RECIPES = (WeightsRecipe("sam3", "sam3", "facebook/sam3", "SAM License", load),)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skimage.data
+import torch
+import transformers
+
+from tallymill.engine.detectors.sam3 import Sam3
+from tallymill.engine.sessions.base import stack
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+from tests.export.conftest import clip_tokenizer, stirred
+
+CATEGORIES = ["cat", "wet dog"]
+PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :50]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """SAM 3 of 32 dimensions on 112 pixels with 20 queries."""
+    folder = tmp_path_factory.mktemp("sam3")
+    tokenizer = clip_tokenizer()
+    tower = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    layers = {"hidden_size": 32, "num_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    backbone = {
+        **tower,
+        "model_type": "sam3_vit_model",
+        "image_size": 112,
+        "patch_size": 14,
+        "window_size": 4,
+        "global_attn_indexes": [1],
+        "pretrain_image_size": 56,
+    }
+    config = transformers.Sam3Config(
+        vision_config={
+            "backbone_config": backbone,
+            "fpn_hidden_size": 32,
+            "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
+        },
+        text_config={
+            **tower,
+            "vocab_size": len(tokenizer),
+            "max_position_embeddings": 16,
+            "projection_dim": 32,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        geometry_encoder_config=layers,
+        detr_encoder_config=layers,
+        detr_decoder_config={**layers, "num_queries": 20},
+        mask_decoder_config={"hidden_size": 32, "num_attention_heads": 4},
+    )
+    torch.manual_seed(0)
+    stirred(transformers.Sam3Model(config)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    transformers.Sam3ImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def detector(folder, tmp_path_factory) -> Sam3:
+    return Sam3(export(recipe_of("sam3"), folder, out=tmp_path_factory.mktemp("out") / "sam3"), "sam3")
+
+
+def look(detector, images, categories=CATEGORIES):
+    detector.learn(categories)
+    classes = np.arange(len(categories))
+    return detector.run(stack([detector.preprocess(image) for image in images]), [classes] * len(images))
+
+
+@pytest.mark.parametrize("image", PHOTOGRAPHS, ids=["chelsea", "coffee", "small"])
+def test_boxes_confidences_and_masks_are_those_of_the_original(folder, detector, image):
+    outputs = look(detector, [image])
+    model = transformers.Sam3Model.from_pretrained(folder).eval()
+    processor = transformers.Sam3ImageProcessor.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for place, name in enumerate(CATEGORIES):
+        text = tokenizer([name], padding="max_length", max_length=16, return_tensors="pt")
+        pixels = processor(images=image, return_tensors="pt").pixel_values
+        with torch.no_grad():
+            answer = model(pixels, input_ids=text.input_ids, attention_mask=text.attention_mask)
+        (wanted,) = processor.post_process_instance_segmentation(answer, 0.0, target_sizes=[image.shape[:2]])
+        found = detector.segment(outputs, 0, place, image.shape[:2], 0.0)
+        np.testing.assert_allclose(found.scores, wanted["scores"], atol=1e-3)
+        np.testing.assert_allclose(found.boxes, wanted["boxes"], atol=1)
+        assert (found.masks == wanted["masks"].numpy().astype(bool)).mean() > 0.999
+        assert 0.01 < found.masks.mean() < 0.99
+        assert found.saturated
+
+
+def test_images_of_one_batch_answer_as_alone(detector):
+    together = look(detector, PHOTOGRAPHS)
+    for k, image in enumerate(PHOTOGRAPHS):
+        alone = look(detector, [image])
+        for name, value in alone.items():
+            np.testing.assert_allclose(together[name][k], value[0], atol=1e-4)
+
+
+def test_an_image_is_encoded_once_for_all_its_categories(detector, monkeypatch):
+    calls = []
+    session = detector.session
+    monkeypatch.setattr(detector, "session", Counting(session, calls))
+    look(detector, PHOTOGRAPHS[:1], ["cat", "dog", "wet dog"])
+    assert len(calls) == 1
+
+
+class Counting:
+    def __init__(self, session, calls):
+        self.session, self.calls = session, calls
+
+    def run(self, inputs):
+        self.calls.append(1)
+        return self.session.run(inputs)
+
+
+def test_nothing_is_found_above_what_the_presence_allows(detector):
+    outputs = look(detector, PHOTOGRAPHS[:1])
+    outputs["presence"][:] = -20
+    found = detector.decode(outputs, 0, PHOTOGRAPHS[0].shape[:2], np.arange(2), 0.05)
+    assert not len(found.scores)
+    assert not len(detector.segment(outputs, 0, 0, (30, 40), 0.05).masks)
