@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "errors": set(),
     "kernels": {"errors"},
     "engine": {"errors", "kernels"},
-    "exporters": {"errors", "kernels"},
+    "exporters": {"errors", "kernels", "engine"},
     "runners": {"", "errors", "kernels", "engine", "exporters"},
     "": {"errors", "kernels", "engine", "exporters", "runners"},
     "bench": {"", "errors", "kernels", "engine", "exporters", "runners", "cli"},

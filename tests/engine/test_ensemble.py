@@ -25,7 +25,7 @@ def write(folder, text):
 
 def test_the_shipped_ensembles():
     found = {file.stem: load_ensemble(file.stem) for file in SHIPPED.glob("*.toml")}
-    assert set(found) == {"coco-cpu", "synthetic"}
+    assert set(found) == {"coco-cpu", "numbench", "synthetic"}
     assert all(config.name == name for name, config in found.items())
     assert [d.name for d in found["coco-cpu"].detectors] == ["coco-ssd", "nanodet", "centernet"]
     assert found["coco-cpu"].slices == (2, 3)

@@ -15,8 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 
-# Families of ours, and how their classes in transformers begin.
-OWL = {"owlvit": "OwlViT", "owlv2": "Owlv2"}
+from tallymill.bench.random_models import make_folder, stirred
 
 
 @pytest.fixture(scope="session")
@@ -25,52 +24,9 @@ def owl_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 
     @cache
     def make(family: str) -> Path:
-        folder = tmp_path_factory.mktemp(family)
-        prefix = OWL[family]
-        config, model, processor = (
-            getattr(transformers, prefix + name) for name in ("Config", "ForObjectDetection", "ImageProcessor")
-        )
-        tokenizer = clip_tokenizer()
-        small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-        text = {
-            **small,
-            "vocab_size": len(tokenizer),
-            "max_position_embeddings": 16,
-            "bos_token_id": tokenizer.bos_token_id,
-            "eos_token_id": tokenizer.eos_token_id,
-            "pad_token_id": tokenizer.pad_token_id,
-        }
-        vision = {**small, "image_size": 64, "patch_size": 16}
-        torch.manual_seed(0)
-        made = stirred(model(config(text_config=text, vision_config=vision, projection_dim=32)))
-        # Random heads put every box into a corner, and every score at 0 or 1; these keep them where a fault shows.
-        for head, factor in ((made.box_head.dense2, 0.02), (made.class_head.logit_shift, 0.1)):
-            head.weight.data *= factor
-            head.bias.data *= factor
-        made.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        processor(size={"height": 64, "width": 64}).save_pretrained(folder)
-        return folder
+        return make_folder(family, tmp_path_factory.mktemp("weights") / family, small=True)
 
     return make
-
-
-def clip_tokenizer() -> transformers.CLIPTokenizer:
-    """A byte-pair tokenizer whose pieces are letters and a few words; its last token ends a text."""
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = ["!", *letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>", "do", "dog</w>", "of</w>"]
-    vocab = {piece: place for place, piece in enumerate([*pieces, "<|startoftext|>", "<|endoftext|>"])}
-    merges = [("c", "a"), ("ca", "t</w>"), ("d", "o"), ("do", "g</w>"), ("o", "f</w>")]
-    return transformers.CLIPTokenizer(vocab=vocab, merges=merges, pad_token="!", model_max_length=16)
-
-
-def stirred(model: Any, scale: float = 0.03) -> Any:
-    """The same model with noise on every weight, so that no two answers are near a tie."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.data += scale * torch.randn(value.shape, generator=generator)
-    return model.eval()
 
 
 @pytest.fixture(scope="session")

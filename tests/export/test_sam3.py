@@ -8,11 +8,11 @@ import skimage.data
 import torch
 import transformers
 
+from tallymill.bench.random_models import clip_tokenizer, stirred
 from tallymill.engine.detectors.sam3 import Sam3
 from tallymill.engine.sessions.base import stack
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
-from tests.export.conftest import clip_tokenizer, stirred
 
 CATEGORIES = ["cat", "wet dog"]
 PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :50]]
