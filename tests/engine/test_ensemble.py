@@ -30,7 +30,13 @@ def test_the_shipped_ensembles():
     assert [d.name for d in found["coco-cpu"].detectors] == ["coco-ssd", "nanodet", "centernet"]
     assert found["coco-cpu"].slices == (2, 3)
     assert found["synthetic"].slices == ()
-    assert all(d.tau == 1.0 for config in found.values() for d in config.detectors)
+    assert all(d.tau == 1.0 for name in ("coco-cpu", "synthetic") for d in found[name].detectors)
+    # The temperatures of the paper.
+    assert [(d.name, d.tau) for d in found["numbench"].detectors] == [
+        ("ow-detr", 1.15),
+        ("grounding-dino", 1.42),
+        ("owl-vit", 0.93),
+    ]
 
 
 def test_a_file_of_ones_own(tmp_path):
