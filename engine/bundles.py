@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -31,6 +31,7 @@ class Bundle:
 
     ``parts`` maps a part, such as ``vision``, to its file; ``numbers`` is what the family's detector reads with
     :meth:`read`; ``tokenizer`` is the file of the tokenizer, or None; ``sha256`` is that of everything in the bundle.
+    ``engines`` maps the parts of a bundle for TensorRT to batch sizes and their files.
     """
 
     folder: Path
@@ -42,11 +43,17 @@ class Bundle:
     numbers: Mapping[str, Any]
     tokenizer: Path | None
     sha256: str
+    engines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     def session(self, part: str, *, threads: int = 1) -> Session:
         """Open one part. Raises ``ModelError`` when the bundle has none of that name, or it cannot be loaded."""
         if part not in self.parts:
             raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
+        if self.runtime in ("tensorrt", "tensorrt_rtx"):
+            from tallymill.engine.sessions.trt import TensorRtSession
+
+            files = {batch: self.folder / file for batch, file in self.engines[part].items()}
+            return TensorRtSession(files, module=self.runtime)
         if self.runtime != "onnx":
             raise self.error(f"was exported for the runtime {self.runtime!r}, which this version does not have")
         from tallymill.engine.sessions.ort import OnnxRuntimeSession
@@ -56,7 +63,7 @@ class Bundle:
     def read(self, kind: type[T]) -> T:
         """The family's numbers as a dataclass. Raises ``ModelError`` naming what is missing or of the wrong type."""
         hints = get_type_hints(kind)
-        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        names = [each.name for each in fields(kind)]  # type: ignore[arg-type]
         if missing := [name for name in names if name not in self.numbers]:
             raise self.error(f"its numbers lack {', '.join(missing)}")
         return kind(**{name: self._typed(name, self.numbers[name], hints[name]) for name in names})
@@ -123,6 +130,10 @@ def _parse(folder: Path, content: bytes) -> Bundle:
             numbers=dict(values["numbers"]),
             tokenizer=None if values["tokenizer"] is None else folder / values["tokenizer"],
             sha256=digest_of(values["files"], values["numbers"]),
+            engines={
+                part: {int(batch): str(file) for batch, file in files.items()}
+                for part, files in values.get("engines", {}).items()
+            },
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None

@@ -8,7 +8,7 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_b
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
-from tallymill.exporters import gate, weights
+from tallymill.exporters import gate, to_tensorrt, weights
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
 from tallymill.exporters.hub import bundle_folder
@@ -37,13 +37,15 @@ def export(
     *,
     out: Path | None = None,
     options: Mapping[str, Any] | None = None,
+    engines: to_tensorrt.Target | None = None,
     log: Callable[[str], None] = _silent,
 ) -> Bundle:
     """Export a model to ONNX, put it before the gate, and install it.
 
     ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
     ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name); ``options``
-    what the recipe takes besides, such as ``buckets``. What was there is replaced in one step. Raises ``ModelError``
+    what the recipe takes besides, such as ``buckets``; ``engines`` what engines of TensorRT are built for, in a bundle
+    that is named after it too. What was there is replaced in one step. Raises ``ModelError``
     when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
     ``UsageError`` for an option that the recipe does not know.
     """
@@ -51,10 +53,15 @@ def export(
         with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
             import torch  # noqa: F401
             import transformers  # noqa: F401
+    if engines is not None:
+        to_tensorrt.check(engines)
     source = recipe.weights if source is None else source
     log(f"loading {source}")
     loaded = recipe.load(source, **_known(recipe, options or {}))
-    target = bundle_folder(recipe.name) if out is None else out
+    if isinstance(loaded, Given) and engines is not None:
+        raise UsageError(f"the model {recipe.name} comes as ONNX files, of which no engines are built yet")
+    name = recipe.name if engines is None else to_tensorrt.name_of(recipe.name, engines)
+    target = bundle_folder(name) if out is None else out
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
@@ -63,7 +70,7 @@ def export(
             if isinstance(loaded, Given):
                 findings = _build_given(recipe, source, loaded, built, log)
             else:
-                findings = _build(recipe, source, loaded, built, log)
+                findings = _build(recipe, source, loaded, built, engines, log)
             _refuse(recipe.name, findings)
             _replace(built, target, Path(scratch) / "before")
     except OSError as exc:
@@ -80,7 +87,12 @@ def _known(recipe: WeightsRecipe, options: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _build(
-    recipe: WeightsRecipe, source: str | Path, loaded: Loaded, folder: Path, log: Callable[[str], None]
+    recipe: WeightsRecipe,
+    source: str | Path,
+    loaded: Loaded,
+    folder: Path,
+    engines: to_tensorrt.Target | None,
+    log: Callable[[str], None],
 ) -> list[gate.Finding]:
     """Write the files of a bundle; what the gate found."""
     findings: list[gate.Finding] = []
@@ -88,7 +100,7 @@ def _build(
     common = {part.weights: CommonWeights(folder / part.weights) for part in loaded.parts.values() if part.weights}
     for name, part in loaded.parts.items():
         log(f"exporting {name}")
-        files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""))
+        files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""), grid_sample=engines is None)
         log(f"comparing {name} with the model in torch")
         findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx"))
     if loaded.tokenizer is not None:
@@ -99,7 +111,23 @@ def _build(
     if all(finding.passed for finding in findings):
         log("comparing the detector with the original")
         findings += gate.examine_whole(loaded, open_detector(load_bundle(folder), recipe.name))
+        if engines is not None and all(finding.passed for finding in findings):
+            found = _build_engines(manifest, loaded, folder, engines, log)
+            findings += found
     _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    return findings
+
+
+def _build_engines(
+    manifest: dict[str, Any], loaded: Loaded, folder: Path, engines: to_tensorrt.Target, log: Callable[[str], None]
+) -> list[gate.Finding]:
+    """Put engines in the place of the graphs, in the folder and in the manifest; what was found of them."""
+    record, findings = to_tensorrt.into_engines(loaded, folder, engines, log)
+    for file in folder.iterdir():
+        if file.suffix != ".engine" and file.name not in (manifest["tokenizer"], MANIFEST):
+            file.unlink()
+    hashes = _hashes(file for file in sorted(folder.iterdir()) if file.name != MANIFEST)
+    manifest.update(record, files=hashes, sha256=digest_of(hashes, loaded.numbers))
     return findings
 
 
@@ -119,7 +147,7 @@ def _manifest(
     recipe: WeightsRecipe, source: str | Path, loaded: Loaded | Given, files: Sequence[Path]
 ) -> dict[str, Any]:
     tokenizer = loaded.tokenizer if isinstance(loaded, Loaded) else None
-    hashes = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    hashes = _hashes(files)
     digest = weights.digest(source)
     return {
         "format": FORMAT,
@@ -140,6 +168,10 @@ def _manifest(
         "opset": OPSET if isinstance(loaded, Loaded) else None,
         "versions": {"python": platform.python_version(), **_versions()},
     }
+
+
+def _hashes(files: Iterable[Path]) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

@@ -159,12 +159,12 @@ def _compare(
     name: str, check: str, part: Part, found: Mapping[str, Array], wanted: Mapping[str, Array]
 ) -> list[Finding]:
     return [
-        Finding(name, check, key, _difference(found[key], wanted[key]), part.tolerance.get(key, TOLERANCE))
+        Finding(name, check, key, difference(found[key], wanted[key]), part.tolerance.get(key, TOLERANCE))
         for key in wanted
     ]
 
 
-def _difference(found: Any, wanted: Any) -> float:
+def difference(found: Any, wanted: Any) -> float:
     """Largest absolute difference; -inf equals -inf, and another shape is infinitely far."""
     if found.shape != wanted.shape:
         return float("inf")

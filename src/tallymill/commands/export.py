@@ -12,6 +12,7 @@ from tallymill.engine.detectors.buckets import Size, parse
 from tallymill.errors import UsageError
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export as export_model
+from tallymill.exporters.to_tensorrt import Target
 from tallymill.runners import console
 
 
@@ -19,10 +20,13 @@ from tallymill.runners import console
 def export(
     model: str,
     *,
-    to: Literal["onnx"] = "onnx",
+    to: Literal["onnx", "tensorrt"] = "onnx",
     weights: str | None = None,
     out: Annotated[Path | None, Parameter(help="The bundle's folder (default: in the cache).")] = None,
     buckets: str | None = None,
+    precision: Literal["fp16", "fp32"] | None = None,
+    compute_capability: str | None = None,
+    batch: str | None = None,
     as_json: Json = False,
 ) -> int:
     """Export a model's weights, compare the result with the model, and install it for ensembles.
@@ -38,17 +42,40 @@ def export(
     buckets
         Sizes of images that are graphs of their own, as heights and widths: 800x800,800x1066 (Grounding DINO and other
         models that take images of many shapes).
+    precision
+        Of engines of TensorRT: fp16 (the default; what does not bear it stays float32) or fp32.
+    compute_capability
+        Of the cards that engines are for, such as 89 (default: that of the card of this machine).
+    batch
+        Sizes of batches, an engine each: 1,8 (default: 8).
     """
-    del to
     options = {} if buckets is None else {"buckets": _sizes(buckets)}
     bundle = export_model(
-        recipe_of(model), weights, out=out, options=options, log=lambda line: console.err.print(line, markup=False)
+        recipe_of(model),
+        weights,
+        out=out,
+        options=options,
+        engines=_target(to, precision, compute_capability, batch),
+        log=lambda line: console.err.print(line, markup=False),
     )
     if as_json:
         print_json({"bundle": str(bundle.folder), "sha256": bundle.sha256})
     else:
         console.tell(str(bundle.folder))
     return DONE
+
+
+def _target(to: str, precision: str | None, capability: str | None, batch: str | None) -> Target | None:
+    if to == "tensorrt":
+        try:
+            batches = tuple(int(each) for each in (batch or "8").split(","))
+        except ValueError:
+            raise UsageError(f"--batch {batch}: whole numbers such as 1,8") from None
+        return Target(precision or "fp16", capability, batches)
+    for name, value in {"precision": precision, "compute-capability": capability, "batch": batch}.items():
+        if value is not None:
+            raise UsageError(f"--{name} is of engines", hint="--to tensorrt builds them")
+    return None
 
 
 def _sizes(text: str) -> list[Size]:

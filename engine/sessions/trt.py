@@ -1,0 +1,143 @@
+"""Engines of TensorRT, or of TensorRT for RTX, on a card.
+
+It is written against the documented interface of TensorRT 11 and HAS NOT BEEN RUN ON A CARD: the tests show how batches
+are cut, and what is refused where there is no card. Treat its first answers as unproven, and compare them with those of
+the graphs on ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallymill.engine.sessions.base import Array, TensorSpec
+from tallymill.errors import MissingExtraError, ModelError
+
+
+class TensorRtSession:
+    """One part of a model: ``engines`` maps each batch size to its file.
+
+    Rows go through the engine that fits them best; what is short of a batch is filled with its last row, whose answers
+    are dropped. Buffers are tensors of torch. Raises ``MissingExtraError`` without the runtime, ``ModelError`` without
+    a card or for an engine of another architecture or version.
+    """
+
+    device = "cuda"
+
+    def __init__(self, engines: Mapping[int, Path], *, module: str = "tensorrt") -> None:
+        trt, torch = _runtime(module), _torch()
+        if not torch.cuda.is_available():
+            raise ModelError(
+                f"{min(engines.values())}: an engine runs on an NVIDIA card, and there is none here",
+                hint="export the model --to onnx for the CPU",
+            )
+        self.model = engines[max(engines)]
+        self._trt, self._torch = trt, torch
+        self._stream = torch.cuda.Stream()
+        self._logger = trt.Logger(trt.Logger.ERROR)
+        self._runtime = trt.Runtime(self._logger)
+        self._engines = {batch: self._load(engines[batch]) for batch in sorted(engines)}
+        self._contexts = {batch: engine.create_execution_context() for batch, engine in self._engines.items()}
+        specs = list(self._specs(self._engines[max(engines)]))
+        self.inputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.INPUT)
+        self.outputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.OUTPUT)
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run the model once (see ``Session.run``)."""
+        self._check(inputs)
+        rows = len(inputs[self.inputs[0].name])
+        found: dict[str, list[Array]] = {spec.name: [] for spec in self.outputs}
+        for first, count, batch in pieces(rows, list(self._engines)):
+            piece = {name: filled(value[first : first + count], batch) for name, value in inputs.items()}
+            for name, value in self._run(batch, piece).items():
+                found[name].append(value[:count])
+        return {name: np.concatenate(values) for name, values in found.items()}
+
+    def _run(self, batch: int, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """One batch of the very size of its engine."""
+        torch, context = self._torch, self._contexts[batch]
+        with torch.cuda.stream(self._stream):
+            # They must outlive the work on the stream; ``cpu`` below waits for it.
+            sent = {name: torch.from_numpy(value).cuda() for name, value in inputs.items()}
+            for name, tensor in sent.items():
+                if not context.set_input_shape(name, tuple(tensor.shape)):
+                    raise ModelError(f"{self.model}: its input {name!r} cannot have the shape {tuple(tensor.shape)}")
+                context.set_tensor_address(name, tensor.data_ptr())
+            made = {}
+            for spec in self.outputs:
+                shape, dtype = tuple(context.get_tensor_shape(spec.name)), getattr(torch, spec.dtype)
+                made[spec.name] = torch.empty(shape, dtype=dtype, device="cuda")
+                context.set_tensor_address(spec.name, made[spec.name].data_ptr())
+            if not context.execute_async_v3(self._stream.cuda_stream):
+                raise ModelError(f"{self.model}: TensorRT could not run it")
+            return {name: tensor.cpu().numpy() for name, tensor in made.items()}
+
+    def _check(self, inputs: Mapping[str, Array]) -> None:
+        for spec in self.inputs:
+            value = inputs.get(spec.name)
+            if value is None:
+                raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
+            free = None if spec.shape is None else (None, *spec.shape[1:])  # any number of rows
+            wanted = TensorSpec(spec.name, spec.dtype, free)
+            given = TensorSpec(spec.name, value.dtype.name, value.shape)
+            if not wanted.fits(given):
+                raise ModelError(f"{self.model}: it takes {wanted}, not {given}")
+
+    def _load(self, file: Path) -> Any:
+        try:
+            engine = self._runtime.deserialize_cuda_engine(file.read_bytes())
+        except OSError as exc:
+            raise ModelError(f"{file}: {exc.strerror or exc}") from None
+        if engine is None:
+            raise ModelError(
+                f"{file}: {self._trt.__name__} {self._trt.__version__} cannot load this engine on this card",
+                hint="engines are for one version and one compute capability: export the model anew, here",
+            )
+        return engine
+
+    def _specs(self, engine: Any) -> Iterator[tuple[Any, TensorSpec]]:
+        """Inputs and outputs of an engine with their modes."""
+        for place in range(engine.num_io_tensors):
+            name = engine.get_tensor_name(place)
+            dtype = np.dtype(self._trt.nptype(engine.get_tensor_dtype(name))).name
+            shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
+            yield engine.get_tensor_mode(name), TensorSpec(name, dtype, shape)
+
+
+def pieces(rows: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+    """How rows are cut into batches: (first row, how many, size of the engine's batch).
+
+    The largest size as long as it is full, then the smallest that holds the rest.
+    """
+    found, first = [], 0
+    while first < rows:
+        left = rows - first
+        batch = min((size for size in sizes if size >= left), default=max(sizes))
+        found.append((first, min(left, batch), batch))
+        first += batch
+    return found
+
+
+def filled(rows: Array, batch: int) -> Array:
+    """Rows, and the last of them again up to a whole batch; contiguous."""
+    missing = batch - len(rows)
+    if missing:
+        rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
+    return np.ascontiguousarray(rows)
+
+
+def _runtime(module: str) -> Any:
+    if find_spec(module) is None:
+        raise MissingExtraError.of(module, "tensorrt")
+    return importlib.import_module(module)
+
+
+def _torch() -> Any:
+    with MissingExtraError.unless("torch", extra="gpu"):
+        import torch
+    return torch

@@ -1,0 +1,146 @@
+"""Engines are built for real, for a card that is not here, where TensorRT for RTX is installed."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+import onnx
+import pytest
+
+from tallymill.cli import main
+from tallymill.engine.bundles import load_bundle
+from tallymill.errors import MissingExtraError, ModelError, UsageError
+from tallymill.exporters import to_tensorrt
+from tallymill.exporters.catalogue import recipe_of
+from tallymill.exporters.export import export
+from tallymill.exporters.to_tensorrt import Target, build, keep_timings, read_timings, runtime
+
+with_rtx = pytest.mark.skipif(
+    find_spec("tensorrt_rtx") is None or find_spec("tensorrt") is not None,
+    reason="TensorRT for RTX, which builds without a card, is not installed (pip install 'tallymill[tensorrt]')",
+)
+AIM = Target("fp32", "89", (2,))
+
+
+@pytest.fixture(scope="module")
+def owl(owl_folder, tmp_path_factory):
+    """What ``tallymill export`` makes of OWL-ViT, and the bundle."""
+    out = tmp_path_factory.mktemp("out") / "owl"
+    options = ["--to", "tensorrt", "--compute-capability", "89", "--batch", "1,2", "--out", str(out)]
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "owlvit-base-patch32", "--weights", str(owl_folder("owlvit")), *options])
+    assert not ended.value.code
+    return out
+
+
+@with_rtx
+def test_a_bundle_of_engines_says_what_it_is(owl):
+    bundle = load_bundle(owl)
+    told = json.loads((owl / "bundle.json").read_text())
+    assert (bundle.runtime, bundle.precision) == ("tensorrt_rtx", "fp16")
+    assert bundle.engines["vision"] == {1: "vision-b1.engine", 2: "vision-b2.engine"}
+    assert {file.name for file in owl.iterdir()} == {
+        *(f"{part}-b{batch}.engine" for part in ("vision", "text") for batch in (1, 2)),
+        *("bundle.json", "tokenizer.json"),
+    }
+    assert told["tensorrt"]["compute_capability"] == "89"
+    assert told["tensorrt"]["version"] == runtime().__version__
+    dtypes = told["tensorrt"]["built"]["vision"]["dtypes"]
+    assert set(dtypes["MatMul"]) == {"float16"}
+    assert set(dtypes["LayerNormalization"]) == set(dtypes["Softmax"]) == {"float32"}
+    assert set(told["tensorrt"]["built"]["text"]["dtypes"]["MatMul"]) == {"float32"}
+    assert "fp16, batch of 5 against torch" in {each["check"] for each in told["gate"]}
+    assert told["tensorrt"]["built"]["vision"]["batch 2"]["bytes"] == (owl / "vision-b2.engine").stat().st_size
+
+
+@with_rtx
+def test_where_there_is_no_card_a_bundle_of_engines_is_refused(owl):
+    with pytest.raises(ModelError, match="runs on an NVIDIA card, and there is none here") as caught:
+        load_bundle(owl).session("vision")
+    assert "--to onnx" in (caught.value.hint or "")
+
+
+def graph_of(tmp_path, body, operator_set='"" : 20'):
+    model = onnx.parser.parse_model(
+        f"<ir_version: 10, opset_import: [{operator_set}]> g (float[B, 4] x) => (float[B, 4] y) {{ {body} }}"
+    )
+    onnx.save(model, tmp_path / "part.onnx")
+    return tmp_path / "part.onnx"
+
+
+@with_rtx
+def test_a_node_that_it_cannot_take_is_named(tmp_path):
+    graph = graph_of(tmp_path, "[plain] a = Relu (x) [odd_one] y = own.Nonsense (a)", '"" : 20, "own" : 1')
+    with pytest.raises(ModelError, match=r"odd_one \(Nonsense\): ") as caught:
+        build(runtime(), graph, tmp_path / "x.engine", 2, AIM)
+    assert str(caught.value).startswith("part.onnx: tensorrt_rtx 1.")
+    assert not (tmp_path / "x.engine").exists()
+
+
+@with_rtx
+@pytest.mark.parametrize("capability", ["90", None])
+def test_an_architecture_that_it_does_not_build_for(capability):
+    with pytest.raises(UsageError, match=r"compute.capability") as caught:
+        to_tensorrt.check(Target("fp16", capability))
+    assert "75, 80, 86, 89" in (caught.value.hint or "")
+
+
+@with_rtx
+def test_timings_are_kept_from_build_to_build(tmp_path):
+    trt = runtime()
+    builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # here they do nothing, and say so
+        first, second = builder.create_builder_config(), builder.create_builder_config()
+        read_timings(first, tmp_path / "kept" / "sm89.cache")
+        keep_timings(first, tmp_path / "kept" / "sm89.cache")
+        assert [file.name for file in (tmp_path / "kept").iterdir()] == ["sm89.cache"]
+        read_timings(second, tmp_path / "kept" / "sm89.cache")
+        (tmp_path / "kept" / "sm89.cache").write_bytes(b"not timings")
+        read_timings(second, tmp_path / "kept" / "sm89.cache")
+
+
+def test_without_the_package_its_extra_is_named(monkeypatch):
+    monkeypatch.setattr(to_tensorrt, "find_spec", lambda _name: None)
+    with pytest.raises(MissingExtraError) as caught:
+        export(recipe_of("owlvit-base-patch32"), "nowhere", engines=AIM)
+    assert caught.value.hint == "pip install 'tallymill[tensorrt]'"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--to", "tensorrt", "--compute-capability", "8.9"], "digits such as 89"),
+        (["--to", "tensorrt", "--batch", "8,8"], "different whole numbers"),
+        (["--to", "tensorrt", "--batch", "0"], "different whole numbers"),
+        (["--to", "tensorrt", "--batch", "many"], "whole numbers such as 1,8"),
+        (["--batch", "8"], "--to tensorrt builds them"),
+        (["--precision", "fp16"], "--to tensorrt builds them"),
+    ],
+)
+def test_options_that_make_no_sense(options, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "owlvit-base-patch32", *options])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_graph_that_loses_too_much_in_halves_is_found_out(tmp_path):
+    import torch
+
+    from tallymill.exporters.recipes.parts import Part
+
+    class Large(torch.nn.Module):
+        def forward(self, x):
+            return {"y": x}
+
+    graph = graph_of(tmp_path, "y = Identity (x)")
+    part = Part(Large(), {}, {}, lambda batch, seed: {"x": np.full((batch, 4), 1.0 + seed, np.float32)})
+    assert all(finding.passed for finding in to_tensorrt.examine_half("image", part, graph))
+    off = graph_of(tmp_path, "z = Relu (x) y = Sqrt (z)")
+    findings = to_tensorrt.examine_half("image", part, off)
+    assert not all(finding.passed for finding in findings)
+    assert "fp16" in str(findings[0])
