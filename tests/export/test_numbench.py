@@ -13,7 +13,7 @@ from PIL import Image
 from tallymill.cli import main
 from tallymill.runners.run import load
 
-MODELS = {"ow-detr": "64x64,64x107", "grounding-dino-tiny": "96x96,96x160", "owlvit-base-patch32": None}
+MODELS = {"ow-detr": "64x107,107x64", "grounding-dino-tiny": "96x96,96x160", "owlvit-base-patch32": None}
 
 
 def tallymill(*arguments):
