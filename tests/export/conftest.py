@@ -76,3 +76,35 @@ def bert_tokenizer() -> transformers.BertTokenizerFast:
     names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
     vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
     return transformers.BertTokenizerFast(vocab=vocab)
+
+
+@pytest.fixture(scope="session")
+def rf_detr_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RF-DETR of 32 dimensions on 112 pixels, with the 91 columns of the published ones, which have no names here."""
+    folder = tmp_path_factory.mktemp("rf_detr")
+    backbone = transformers.RfDetrDinov2Config(
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        image_size=112,
+        patch_size=14,
+        num_windows=2,
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+    config = transformers.RfDetrConfig(
+        backbone_config=backbone,
+        d_model=32,
+        decoder_ffn_dim=64,
+        decoder_layers=2,
+        decoder_self_attention_heads=4,
+        decoder_cross_attention_heads=4,
+        decoder_n_points=2,
+        num_queries=20,
+        group_detr=2,
+        num_labels=91,
+        intermediate_size=64,
+    )
+    torch.manual_seed(0)
+    stirred(transformers.RfDetrForObjectDetection(config), 0.1).save_pretrained(folder)
+    transformers.RfDetrImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
+    return folder

@@ -15,53 +15,20 @@ from tallymill.exporters.export import export
 
 CLASSES = np.array([1, 3, 17, 18, 90])  # of the 91: person, car, cat, dog, toothbrush
 PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee()]
-SIDE = 112
 QUERIES = 20
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, stir):
-    """RF-DETR of 32 dimensions on 112 pixels, with the 91 columns of the published ones, which have no names here."""
-    folder = tmp_path_factory.mktemp("rf_detr")
-    backbone = transformers.RfDetrDinov2Config(
-        hidden_size=32,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        image_size=SIDE,
-        patch_size=14,
-        num_windows=2,
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )
-    config = transformers.RfDetrConfig(
-        backbone_config=backbone,
-        d_model=32,
-        decoder_ffn_dim=64,
-        decoder_layers=2,
-        decoder_self_attention_heads=4,
-        decoder_cross_attention_heads=4,
-        decoder_n_points=2,
-        num_queries=QUERIES,
-        group_detr=2,
-        num_labels=91,
-        intermediate_size=64,
-    )
-    torch.manual_seed(0)
-    stir(transformers.RfDetrForObjectDetection(config), 0.1).save_pretrained(folder)
-    transformers.RfDetrImageProcessor(size={"height": SIDE, "width": SIDE}).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def detector(folder, tmp_path_factory):
-    bundle = export(recipe_of("rf-detr-nano"), folder, out=tmp_path_factory.mktemp("out") / "rf-detr")
+def detector(rf_detr_folder, tmp_path_factory):
+    bundle = export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path_factory.mktemp("out") / "rf-detr")
     return RfDetr(bundle, "rf-detr")
 
 
 @pytest.fixture(scope="module")
-def original(folder):
+def original(rf_detr_folder):
     """Labels, boxes and scores of transformers: processor, model and post-processing, for one image."""
-    model = transformers.RfDetrForObjectDetection.from_pretrained(folder).eval()
-    processor = transformers.RfDetrImageProcessor.from_pretrained(folder)
+    model = transformers.RfDetrForObjectDetection.from_pretrained(rf_detr_folder).eval()
+    processor = transformers.RfDetrImageProcessor.from_pretrained(rf_detr_folder)
 
     def look(image):
         inputs = processor(images=Image.fromarray(image), return_tensors="pt")

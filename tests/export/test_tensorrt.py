@@ -63,6 +63,16 @@ def test_where_there_is_no_card_a_bundle_of_engines_is_refused(owl):
     assert "--to onnx" in (caught.value.hint or "")
 
 
+@with_rtx
+def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path):
+    bundle = export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path / "rf", engines=Target("fp16", "86", (2,)))
+    built = json.loads((bundle.folder / "bundle.json").read_text())["tensorrt"]["built"]["image"]
+    assert "GridSample" not in built["dtypes"]
+    assert set(built["dtypes"]["Floor"]) == {"float32"}
+    assert set(built["dtypes"]["LayerNormalization"]) == {"float32"}
+    assert (bundle.folder / "image-b2.engine").stat().st_size == built["batch 2"]["bytes"] > 100_000
+
+
 def graph_of(tmp_path, body, operator_set='"" : 20'):
     model = onnx.parser.parse_model(
         f"<ir_version: 10, opset_import: [{operator_set}]> g (float[B, 4] x) => (float[B, 4] y) {{ {body} }}"
