@@ -165,7 +165,7 @@ def build(trt: Any, graph: Path, file: Path, batch: int, target: Target, longest
 
 
 def _logger(trt: Any) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc]
+    class Logger(trt.ILogger):
         """Keeps what TensorRT says went wrong."""
 
         def __init__(self) -> None:
