@@ -37,7 +37,6 @@ DOCUMENTS = (
     "docs/analysis.md",
     "docs/numbench.md",
     "docs/physcount.md",
-    "docs/detectors.md",
     "CONTRIBUTING.md",
 )
 # Other ends of a console line that stand in documents and are not for this test to run.
