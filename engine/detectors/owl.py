@@ -16,10 +16,8 @@ from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select
 from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, square, to_corners
-from tallymill.engine.detectors.text import Learned, load_tokenizer, token_rows
+from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
-
-TEXTS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +68,11 @@ class Owl(Detector):
         numbers = self.numbers
         texts = [numbers.template.format(name) for name in categories]
         rows = token_rows(self._tokenize, texts, numbers.start, numbers.end, numbers.tokens, categories)
-        found: list[NDArray[np.float32] | str] = [row if isinstance(row, str) else "" for row in rows]
-        fitting = [k for k, row in enumerate(rows) if not isinstance(row, str)]
-        for first in range(0, len(fitting), TEXTS_AT_ONCE):
-            group = fitting[first : first + TEXTS_AT_ONCE]
-            tokens = np.full((len(group), numbers.tokens), numbers.pad, np.int64)
-            mask = np.zeros_like(tokens)
-            for row, k in enumerate(group):
-                tokens[row, : len(rows[k])] = rows[k]
-                mask[row, : len(rows[k])] = 1
-            embeds = self._text.run({"tokens": tokens, "mask": mask})["embeds"]
-            for k, embed in zip(group, embeds, strict=True):
-                found[k] = embed
-        return found
+        # One at a time: what a category becomes must not depend, not even in its last bit, on what else was new.
+        return [
+            row if isinstance(row, str) else self._text.run(padded([row], numbers.tokens, numbers.pad))["embeds"][0]
+            for row in rows
+        ]
 
     def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> float32 [3, side, side]."""

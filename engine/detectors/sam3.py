@@ -16,7 +16,7 @@ from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
 from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid
-from tallymill.engine.detectors.text import Learned, load_tokenizer, token_rows
+from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 LEVELS = ("fine", "middle", "coarse")
@@ -85,11 +85,8 @@ class Sam3(Detector):
             if isinstance(row, str):
                 found.append(row)
                 continue
-            tokens = np.full((1, numbers.tokens), numbers.pad, np.int64)
-            mask = np.zeros_like(tokens)
-            tokens[0, : len(row)], mask[0, : len(row)] = row, 1
-            features = self._text.run({"tokens": tokens, "mask": mask})["features"]
-            found.append(Text(features[0], mask[0]))
+            text = padded([row], numbers.tokens, numbers.pad)
+            found.append(Text(self._text.run(text)["features"][0], text["mask"][0]))
         return found
 
     def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallymill.errors import MissingExtraError, ModelError
 
 T = TypeVar("T")
@@ -45,6 +48,15 @@ def token_rows(
         row if len(row) <= most else f"the category {name!r} is {len(row)} tokens long; the model reads {most}"
         for name, row in zip(names or texts, rows, strict=True)
     ]
+
+
+def padded(rows: Sequence[Sequence[int]], length: int, pad: int) -> dict[str, NDArray[np.int64]]:
+    """Rows of tokens -> ``tokens`` and ``mask`` int64 [Q, length], as text encoders take them."""
+    tokens = np.full((len(rows), length), pad, np.int64)
+    mask = np.zeros_like(tokens)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)], mask[place, : len(row)] = row, 1
+    return {"tokens": tokens, "mask": mask}
 
 
 class Learned(Generic[T]):

@@ -73,7 +73,7 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
                 Text().eval(),
                 {name: torch.ones(2, tokens, dtype=torch.int64) for name in ("tokens", "mask")},
                 {"tokens": (0,), "mask": (0,)},
-                lambda batch, seed: _texts(batch, seed, tokens, *ids),
+                lambda batch, seed: texts_of_mixed_lengths(batch, seed, tokens, *ids),
             ),
         },
         numbers={
@@ -115,8 +115,8 @@ def _images(batch: int, seed: int, side: int) -> Mapping[str, Array]:
     return {"image": np.random.default_rng(seed).standard_normal((batch, 3, side, side), np.float32)}
 
 
-def _texts(batch: int, seed: int, length: int, start: int, end: int) -> Mapping[str, Array]:
-    """Texts of mixed lengths; the end has the greatest number, which is how the model finds it."""
+def texts_of_mixed_lengths(batch: int, seed: int, length: int, start: int, end: int) -> dict[str, Array]:
+    """Tokens and masks int64 [batch, length]; the end has the greatest number, by which the model finds it."""
     rng = np.random.default_rng(seed)
     tokens, mask = np.zeros((2, batch, length), np.int64)
     for row in range(batch):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
+from tallymill.exporters.recipes.owl import texts_of_mixed_lengths
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained
 
@@ -36,7 +37,7 @@ def load(weights: str | Path) -> Loaded:
         text = modules["text"](*torch.ones(2, 2, tokens, dtype=torch.int64))["features"]
     shapes = {name: tuple(value.shape[1:]) for name, value in levels.items()}
     ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
-    texts = partial(_texts, length=tokens, start=ids[0], end=ids[1])
+    texts = partial(texts_of_mixed_lengths, length=tokens, start=ids[0], end=ids[1])
     decoder = {**levels, "text": text, "mask": torch.ones(2, tokens, dtype=torch.int64)}
     return Loaded(
         family="sam3",
@@ -141,17 +142,6 @@ def _original(
 def _noise(batch: int, seed: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal((batch, *shape), np.float32) for name, shape in shapes.items()}
-
-
-def _texts(batch: int, seed: int, length: int, start: int, end: int) -> dict[str, Array]:
-    """Texts of mixed lengths."""
-    rng = np.random.default_rng(seed)
-    tokens, mask = np.zeros((2, batch, length), np.int64)
-    for row in range(batch):
-        n = int(rng.integers(3, length + 1))
-        tokens[row, :n] = [start, *rng.integers(0, min(start, end), n - 2), end]
-        mask[row, :n] = 1
-    return {"tokens": tokens, "mask": mask}
 
 
 RECIPES = (WeightsRecipe("sam3", "sam3", "facebook/sam3", "SAM License", load),)

@@ -20,7 +20,7 @@ from tallymill.exporters.export import export
 CHELSEA, COFFEE = skimage.data.chelsea(), skimage.data.coffee()  # 300 x 451 and 400 x 600
 SQUARE = COFFEE[:400, :400]
 MODELS = {"GroundingDino": "grounding-dino-tiny", "MMGroundingDino": "mm-grounding-dino-base"}
-BUCKETS = {"GroundingDino": [(96, 96), (96, 160)], "MMGroundingDino": [(96, 160)]}
+BUCKETS = [(96, 96), (96, 160)]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -32,7 +32,7 @@ def prefix(request):
 def detector(prefix, grounding_folder, tmp_path_factory):
     recipe = recipe_of(MODELS[prefix])
     out = tmp_path_factory.mktemp("out") / prefix
-    bundle = export(recipe, grounding_folder(prefix), out=out, options={"buckets": BUCKETS[prefix]})
+    bundle = export(recipe, grounding_folder(prefix), out=out, options={"buckets": BUCKETS})
     found = build_proposer(DetectorConfig("g", "grounding_dino", recipe.name), bundle.folder).detector
     assert isinstance(found, GroundingDino)
     return found
@@ -142,9 +142,7 @@ def test_images_of_one_batch_answer_as_alone(detector):
             np.testing.assert_allclose(one.boxes, other.boxes, atol=1e-2)
 
 
-def test_images_of_a_bucket_of_their_own_size_are_not_padded(detector, original, prefix):
-    if prefix != "GroundingDino":
-        pytest.skip("exported for one size")
+def test_images_of_a_bucket_of_their_own_size_are_not_padded(detector, original):
     assert detector.preprocess(SQUARE)["image_mask"].all()
     (found,) = seen(detector, [SQUARE], [["cat"]])
     theirs, scores = original.read(original.outputs([SQUARE], "a cat.", (96, 96)), 0, SQUARE, ["a cat"])
@@ -197,9 +195,9 @@ def test_a_category_is_encoded_once_and_one_that_cannot_be_is_told_by_place(dete
     assert faults[5].startswith("the category 'abcdefghijklmno' has 17 tokens with its prompt; the model reads 14")
 
 
-def test_the_graphs_share_their_weights(detector, prefix):
+def test_the_graphs_share_their_weights(detector):
     bundle = detector.session.model.parent
     weights = (bundle / "image.weights").stat().st_size
     graphs = [file.stat().st_size for file in bundle.glob("image-*.onnx")]
-    assert len(graphs) == len(BUCKETS[prefix])
+    assert len(graphs) == len(BUCKETS)
     assert 4 * max(graphs) < weights < 2_000_000  # of the weights of one graph there are 1.85 MB

@@ -1,10 +1,9 @@
-"""Engines are built for real, for a card that is not here, where TensorRT for RTX is installed."""
+"""Engines are built for real, for a card that is not here, by TensorRT for RTX (the extra ``tensorrt``)."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from importlib.util import find_spec
 
 import numpy as np
 import onnx
@@ -18,10 +17,6 @@ from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.to_tensorrt import Target, build, keep_timings, read_timings, runtime
 
-with_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx") is None or find_spec("tensorrt") is not None,
-    reason="TensorRT for RTX, which builds without a card, is not installed (pip install 'tallymill[tensorrt]')",
-)
 AIM = Target("fp32", "89", (2,))
 
 
@@ -36,7 +31,6 @@ def owl(owl_folder, tmp_path_factory):
     return out
 
 
-@with_rtx
 def test_a_bundle_of_engines_says_what_it_is(owl):
     bundle = load_bundle(owl)
     told = json.loads((owl / "bundle.json").read_text())
@@ -56,14 +50,12 @@ def test_a_bundle_of_engines_says_what_it_is(owl):
     assert told["tensorrt"]["built"]["vision"]["batch 2"]["bytes"] == (owl / "vision-b2.engine").stat().st_size
 
 
-@with_rtx
 def test_where_there_is_no_card_a_bundle_of_engines_is_refused(owl):
     with pytest.raises(ModelError, match="runs on an NVIDIA card, and there is none here") as caught:
         load_bundle(owl).session("vision")
     assert "--to onnx" in (caught.value.hint or "")
 
 
-@with_rtx
 def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path):
     bundle = export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path / "rf", engines=Target("fp16", "86", (2,)))
     built = json.loads((bundle.folder / "bundle.json").read_text())["tensorrt"]["built"]["image"]
@@ -81,7 +73,6 @@ def graph_of(tmp_path, body, operator_set='"" : 20'):
     return tmp_path / "part.onnx"
 
 
-@with_rtx
 def test_a_node_that_it_cannot_take_is_named(tmp_path):
     graph = graph_of(tmp_path, "[plain] a = Relu (x) [odd_one] y = own.Nonsense (a)", '"" : 20, "own" : 1')
     with pytest.raises(ModelError, match=r"odd_one \(Nonsense\): ") as caught:
@@ -90,7 +81,6 @@ def test_a_node_that_it_cannot_take_is_named(tmp_path):
     assert not (tmp_path / "x.engine").exists()
 
 
-@with_rtx
 @pytest.mark.parametrize("capability", ["90", None])
 def test_an_architecture_that_it_does_not_build_for(capability):
     with pytest.raises(UsageError, match=r"compute.capability") as caught:
@@ -98,7 +88,6 @@ def test_an_architecture_that_it_does_not_build_for(capability):
     assert "75, 80, 86, 89" in (caught.value.hint or "")
 
 
-@with_rtx
 def test_timings_are_kept_from_build_to_build(tmp_path):
     trt = runtime()
     builder = trt.Builder(trt.Logger(trt.Logger.ERROR))
