@@ -67,7 +67,11 @@ def examine_whole(loaded: Loaded, detector: Detector) -> list[Finding]:
         inputs = detector.preprocess(picture)
         outputs = detector.run(stack([inputs]), [classes])
         found = detector.decode(outputs, 0, size, classes, FLOOR / 2)
-        for place, (boxes, scores) in enumerate(loaded.original(picture, loaded.categories)):
+        if loaded.following is None:
+            wanted = loaded.original(picture, loaded.categories)
+        else:
+            wanted = loaded.following(picture, loaded.categories, outputs)
+        for place, (boxes, scores) in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
             findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores))

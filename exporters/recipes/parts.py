@@ -43,7 +43,8 @@ class Loaded:
 
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
     reading of the outputs. ``categories`` are some that it can be asked for, ``pictures`` heights and widths to try
-    (the gate's own, if there are none). ``tokenizer`` is JSON of ``tokenizers``.
+    (the gate's own, if there are none). ``following`` takes the place of ``original`` for a model with choices.
+    ``tokenizer`` is JSON of ``tokenizers``.
     """
 
     family: str
@@ -53,6 +54,7 @@ class Loaded:
     categories: tuple[str, ...] = ("cat", "dog")
     pictures: tuple[tuple[int, int], ...] = ()
     tokenizer: str | None = None
+    following: Following | None = None
 
 
 class Original(Protocol):
@@ -60,6 +62,16 @@ class Original(Protocol):
 
     def __call__(self, image: NDArray[np.uint8], categories: Sequence[str]) -> list[tuple[Array, Array]]:
         """RGB uint8 [H, W, 3] -> of each category boxes [P, 4] xyxy in pixels and confidences [P], in any order."""
+        ...
+
+
+class Following(Protocol):
+    """The same after the choices of a graph (see ``Part.choices``), where they are as good as its own."""
+
+    def __call__(
+        self, image: NDArray[np.uint8], categories: Sequence[str], outputs: Mapping[str, Array], /
+    ) -> list[tuple[Array, Array]]:
+        """``outputs`` are what the graph made of the image, [1, ...] by name."""
         ...
 
 

@@ -22,6 +22,7 @@ def load(weights: str | Path) -> Loaded:
     if not height or height != width:
         raise ModelError(f"{weights}: its image processor resizes to {processor.size}; RF-DETR takes squares")
     labels = labels_of(model.config, weights)
+    own = partial(original, model, processor, labels, None, lambda _height, _width: {})
     return Loaded(
         family="rf_detr",
         parts={
@@ -40,7 +41,8 @@ def load(weights: str | Path) -> Loaded:
             "labels": labels,
             "top": model.config.num_queries,
         },
-        original=partial(original, model, processor, labels, None, lambda _height, _width: {}),
+        original=own,
+        following=own,
         categories=examples_of(labels),
     )
 

@@ -24,6 +24,7 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
     if not (height and width):
         raise ModelError(f"{weights}: its image processor resizes to {processor.size}; wanted a height and a width")
     labels = labels_of(model.config, weights)
+    own = partial(original, model, processor, labels, None, lambda _height, _width: {})
     return Loaded(
         family=family,
         parts={
@@ -43,7 +44,8 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
             "labels": labels,
             "top": model.config.num_queries,
         },
-        original=partial(original, model, processor, labels, None, lambda _height, _width: {}),
+        original=own,
+        following=own,
         categories=examples_of(labels),
     )
 

@@ -105,6 +105,8 @@ def rf_detr_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         intermediate_size=64,
     )
     torch.manual_seed(0)
-    stirred(transformers.RfDetrForObjectDetection(config), 0.1).save_pretrained(folder)
+    model = stirred(transformers.RfDetrForObjectDetection(config), 0.1)
+    model.class_embed.weight.data *= 5  # scores of many levels, none of them 1
+    model.save_pretrained(folder)
     transformers.RfDetrImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
     return folder

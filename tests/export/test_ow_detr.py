@@ -11,10 +11,12 @@ import skimage.data
 import torch
 import transformers
 
+from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.coco import COCO_80
 from tallymill.engine.detectors.ow_detr import OwDetr
 from tallymill.engine.sessions.base import stack
 from tallymill.errors import ModelError
+from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.recipes.ow_detr import labels_of_split, load
@@ -223,3 +225,17 @@ def test_what_is_no_checkpoint_is_told(model, tmp_path):
         with pytest.raises(ModelError, match=said) as caught:
             load(file)
         assert str(caught.value).startswith(str(file))
+
+
+def test_the_gate_sees_another_preparation_and_another_choice(detector, folder):
+    loaded = RECIPE.load(folder, buckets=BUCKETS)
+    bundle = load_bundle(detector.session.model.parent)
+
+    def refused(**numbers):
+        changed = OwDetr(replace(bundle, numbers={**bundle.numbers, **numbers}), "changed")
+        return {finding.output for finding in gate.examine_whole(loaded, changed) if not finding.passed}
+
+    assert not refused()
+    assert refused(**{"shortest": 40})
+    assert refused(labels=[*bundle.numbers["labels"][1:], bundle.numbers["labels"][0]])
+    assert refused(top=5)

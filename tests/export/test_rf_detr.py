@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import skimage.data
@@ -7,9 +9,11 @@ import torch
 import transformers
 from PIL import Image
 
+from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS
 from tallymill.engine.detectors.rf_detr import RfDetr
 from tallymill.engine.sessions.base import stack
+from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 
@@ -86,3 +90,17 @@ def test_columns_without_names_are_the_ids_of_coco(detector):
     assert detector.spec.class_of("sofa") == 63
     assert detector.spec.class_of("heron") is None
     assert detector.spec.query_cap == QUERIES
+
+
+def test_the_gate_sees_another_preparation_and_another_choice(detector, rf_detr_folder):
+    loaded = recipe_of("rf-detr-nano").load(rf_detr_folder)
+    bundle = load_bundle(detector.session.model.parent)
+
+    def refused(**numbers):
+        changed = RfDetr(replace(bundle, numbers={**bundle.numbers, **numbers}), "changed")
+        return {finding.output for finding in gate.examine_whole(loaded, changed) if not finding.passed}
+
+    assert not refused()
+    assert refused(**{"mean": [0.0, 0.0, 0.0]})
+    assert refused(labels=[*bundle.numbers["labels"][1:], bundle.numbers["labels"][0]])
+    assert refused(top=5)
