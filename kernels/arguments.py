@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tallymill.errors import MissingExtraError, UsageError
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_Whole = TypeVar("_Whole", bound=np.signedinteger[Any])
 
 DEVICES = ("cpu", "cuda")
 MAX_THREADS = 256
@@ -78,7 +79,12 @@ def offsets(name: str, value: object, end: int, what: str) -> NDArray[np.int64]:
     """Return ``value`` as the offsets of ragged segments: from 0, never falling, up to ``end`` (the number of
     ``what``).
     """
-    checked = array(name, value, np.int64, None)
+    return offsets_of(np.int64, name, value, end, what)
+
+
+def offsets_of(dtype: type[_Whole], name: str, value: object, end: int, what: str) -> NDArray[_Whole]:
+    """The same for another type of whole numbers."""
+    checked = array(name, value, dtype, None)
     if checked.size == 0 or checked[0] != 0:
         got = "no entries" if checked.size == 0 else str(checked[0])
         raise ValueError(f"{name}: wanted offsets that start at 0, got {got}")

@@ -4,6 +4,7 @@ which would make the host wait for the card. torch is imported when the first te
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from tallymill.errors import MissingExtraError, UsageError
@@ -20,6 +21,26 @@ def torch() -> Any:
             raise
         raise MissingExtraError.of("torch", "gpu") from None
     return module
+
+
+def is_tensor(value: object) -> bool:
+    """Whether it is a torch tensor, on whatever device; torch is not imported for it."""
+    module = sys.modules.get("torch")
+    return module is not None and isinstance(value, module.Tensor)
+
+
+def on_host(name: str, value: Any) -> Any:
+    """Return a tensor of the CPU as the array that shares its memory, and what is no tensor as it is.
+
+    TypeError for a tensor elsewhere, which the host would have to wait for.
+    """
+    if not is_tensor(value):
+        return value
+    if value.device.type != "cpu":
+        raise TypeError(f"{name}: wanted an array of the host, got a tensor on {value.device}")
+    if value.dtype == torch().bfloat16:
+        raise TypeError(f"{name}: wanted a type that NumPy has, got bfloat16")
+    return value.detach().numpy()
 
 
 def tensor(name: str, value: object, dtype: str, *shape: int | None) -> Any:
