@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,6 +20,7 @@ from tallymill.errors import ModelError
 
 MANIFEST = "bundle.json"
 FORMAT = 1
+CARD_ONLY = frozenset({"tensorrt", "tensorrt_rtx"})  # runtimes that have nothing to run on without a card
 _EXPORT_ANEW = "export it anew (tallymill export)"
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ class Bundle:
 
     ``parts`` maps a part, such as ``vision``, to its file; ``numbers`` is what the family's detector reads with
     :meth:`read`; ``tokenizer`` is the file of the tokenizer, or None; ``sha256`` is that of everything in the bundle.
-    ``engines`` maps the parts of a bundle for TensorRT to batch sizes and their files.
+    ``engines`` maps the parts of a bundle for TensorRT to batch sizes and their files. ``device`` ("cpu", "cuda:0") is
+    where its parts are opened; a bundle has been loaded for the CPU until :meth:`on` says otherwise.
     """
 
     folder: Path
@@ -44,21 +46,38 @@ class Bundle:
     tokenizer: Path | None
     sha256: str
     engines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    device: str = "cpu"
+
+    def on(self, device: str) -> Bundle:
+        """The same bundle with its parts on another device."""
+        return replace(self, device=device)
 
     def session(self, part: str, *, threads: int = 1) -> Session:
-        """Open one part. Raises ``ModelError`` when the bundle has none of that name, or it cannot be loaded."""
+        """Open one part on the bundle's device.
+
+        Raises ``ModelError`` when the bundle has no such part, when it cannot be loaded, or when its runtime cannot use
+        the device: there is no other device to fall back to.
+        """
         if part not in self.parts:
             raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
-        if self.runtime in ("tensorrt", "tensorrt_rtx"):
-            from tallymill.engine.sessions.trt import TensorRtSession
-
-            files = {batch: self.folder / file for batch, file in self.engines[part].items()}
-            return TensorRtSession(files, module=self.runtime)
+        if self.runtime in CARD_ONLY:
+            return self._engines_of(part)
         if self.runtime != "onnx":
             raise self.error(f"was exported for the runtime {self.runtime!r}, which this version does not have")
         from tallymill.engine.sessions.ort import OnnxRuntimeSession
 
-        return OnnxRuntimeSession(self.folder / self.parts[part], threads=threads)
+        return OnnxRuntimeSession(self.folder / self.parts[part], threads=threads, device=self.device)
+
+    def _engines_of(self, part: str) -> Session:
+        if self.device == "cpu":
+            raise ModelError(
+                f"{self.folder}: engines of TensorRT run on an NVIDIA card, not on the device 'cpu'",
+                hint="give --device cuda; for the CPU, export the model --to onnx",
+            )
+        from tallymill.engine.sessions.trt import TensorRtSession
+
+        files = {batch: self.folder / file for batch, file in self.engines[part].items()}
+        return TensorRtSession(files, module=self.runtime, device=self.device)
 
     def read(self, kind: type[T]) -> T:
         """The family's numbers as a dataclass. Raises ``ModelError`` naming what is missing or of the wrong type."""

@@ -131,17 +131,17 @@ def _detector(values: dict[str, Any], folder: Path) -> DetectorConfig:
     return DetectorConfig(values["name"], values["family"], model, values.get("tau", 1.0))
 
 
-def build_proposer(config: DetectorConfig, model: Path | None) -> Proposer:
-    """Load one detector's model and put it behind the interface that the pipeline drives."""
+def build_proposer(config: DetectorConfig, model: Path | None, device: str = "cpu") -> Proposer:
+    """Load one detector's model to a device and put it behind the interface that the pipeline drives."""
     module, name = FAMILIES[config.family]
     kind = getattr(importlib.import_module(module), name)
     if model is None:
         proposer: Proposer = kind(config.name)
         return proposer
     if config.family not in BUNDLED:
-        detector: Detector = kind(OnnxRuntimeSession(model), config.name)
+        detector: Detector = kind(OnnxRuntimeSession(model, device=device), config.name)
         return WindowProposer(detector)
-    bundle = load_bundle(model)
+    bundle = load_bundle(model).on(device)
     if bundle.family != config.family:
         raise bundle.error(f"is of the family {bundle.family!r}; the detector {config.name!r} is {config.family!r}")
     return WindowProposer(open_detector(bundle, config.name))

@@ -42,7 +42,8 @@ class TensorSpec:
 class Session(Protocol):
     """One loaded model on one device. Not thread-safe; a worker owns its sessions.
 
-    ``model`` is the file it was loaded from; ``inputs`` and ``outputs`` are what the file declares.
+    ``device`` is "cpu", "cuda:0", "cuda:1" …; ``model`` is the file it was loaded from; ``inputs`` and ``outputs`` are
+    what the file declares.
     """
 
     device: str
@@ -50,9 +51,20 @@ class Session(Protocol):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model once. Shapes and dtypes are the model's own; a mismatch is a ``ModelError``."""
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model once. Shapes and dtypes are the model's own; a mismatch is a ``ModelError``.
+
+        Values are NumPy arrays, or tensors of torch on the session's device; what comes out is of the kind that went
+        in, of the dtypes that ``outputs`` declares whatever the model computes in, and the caller's own: no later run
+        writes to it. Where only some are tensors, the others are copied to the device, and tensors come out. Work on a
+        card is in the order of the caller's current stream.
+        """
         ...
+
+
+def any_tensor(inputs: Mapping[str, Any]) -> bool:
+    """Whether one of a session's inputs is a tensor of torch, so that tensors must come out."""
+    return not all(isinstance(value, np.ndarray) for value in inputs.values())
 
 
 def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -1,44 +1,236 @@
-"""ONNX Runtime on the CPU, one thread a session: images run in parallel, operators do not (two are slower than one)."""
+"""ONNX Runtime, on the CPU or on a card.
+
+On the CPU a session has one thread: images run in parallel, operators do not (two threads are slower than one). The
+card's part is written against the documented interface and HAS NOT BEEN RUN ON A CARD: tests run its bindings on
+tensors of the CPU, and what is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.sessions.base import Array, TensorSpec
+from tallymill.engine.sessions.base import TensorSpec, any_tensor
+from tallymill.engine.words import counted, listed
 from tallymill.errors import MissingExtraError, ModelError
+
+CUDA = "CUDAExecutionProvider"
+INSTALL = "pip install onnxruntime-gpu, after pip uninstall onnxruntime: each of the two overwrites the other"
+LIBRARIES = (
+    "onnxruntime-gpu found no card, or not the CUDA and cuDNN it was built for: it wrote which to standard error, and "
+    "`python -c 'import onnxruntime; onnxruntime.print_debug_info()'` lists what is there"
+)
+# Operators that do a model's work. ONNX Runtime places those that compute shapes on the CPU on purpose; where one of
+# these is there, it has no kernel for the card, and activations would go to and fro, image by image, unsaid.
+WORK = frozenset(
+    {
+        "Attention",
+        "BatchNormalization",
+        "BiasGelu",
+        "Conv",
+        "ConvTranspose",
+        "Einsum",
+        "FusedConv",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gelu",
+        "Gemm",
+        "GridSample",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "MatMul",
+        "MaxPool",
+        "MultiHeadAttention",
+        "Resize",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "Softmax",
+    }
+)
+# ``TensorProto.DataType`` of what a tensor may hold: NumPy has no name for bfloat16.
+ONNX_TYPES = {
+    "float32": 1,
+    "uint8": 2,
+    "int8": 3,
+    "int32": 6,
+    "int64": 7,
+    "bool": 9,
+    "float16": 10,
+    "float64": 11,
+    "bfloat16": 16,
+}
 
 
 class OnnxRuntimeSession:
-    """Runs an ONNX file on the CPU execution provider with ``threads`` operator threads."""
+    """Runs an ONNX file with ``threads`` operator threads on the CPU, or on the card that ``device`` names.
 
-    device = "cpu"
+    There is no falling back: a device that this ONNX Runtime cannot use, or for which it lacks kernels that the model
+    needs, is a ``ModelError``. On a card float32 is float32 (no TF32), and the algorithm of a convolution is chosen by
+    rule, not by a race.
+    """
 
-    def __init__(self, model: Path, *, threads: int = 1) -> None:
+    def __init__(self, model: Path, *, threads: int = 1, device: str = "cpu") -> None:
         with MissingExtraError.unless("onnxruntime", extra="cpu"):
             import onnxruntime as ort
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self.model = model
+        self.model, self.device = model, device
+        self._kind, _, number = device.partition(":")
+        self._number = int(number or 0)
+        self._stream = None if device == "cpu" else self._own_stream()
+        if device != "cpu":
+            if CUDA not in ort.get_available_providers():
+                raise self._without(ort.get_available_providers(), INSTALL)
+            _load_libraries(ort)
         try:
-            self._session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+            self._session = ort.InferenceSession(
+                str(model), self._options(ort, threads), providers=self._providers(), enable_fallback=0
+            )
         except Exception as exc:  # ONNX Runtime raises its own types without a common base
             hint = "it is no ONNX file, is damaged, or needs a newer onnxruntime; fetch or export it anew"
             raise ModelError(f"{model}: ONNX Runtime cannot load this model: {exc}", hint=hint) from exc
+        if device != "cpu":
+            if CUDA not in self._session.get_providers():  # ONNX Runtime only logs it
+                raise self._without(self._session.get_providers(), LIBRARIES)
+            self._require_kernels()
         self.inputs = tuple(map(_spec, self._session.get_inputs()))
         self.outputs = tuple(map(_spec, self._session.get_outputs()))
         self._outputs = [output.name for output in self.outputs]
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once (see ``Session.run``)."""
         try:
+            if any_tensor(inputs):
+                return self._run_tensors(inputs)
             values = self._session.run(self._outputs, dict(inputs))
+        except ModelError:
+            raise
         except Exception as exc:  # as above
             raise ModelError(f"{self.model}: {exc}") from exc
         return dict(zip(self._outputs, values, strict=True))
+
+    def _run_tensors(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Tensors in and out by their addresses.
+
+        The session works on a stream of its own, since it takes one for life: it waits for what the caller's has been
+        given, and the caller's waits for it. So memory that ONNX Runtime hands out anew is not written before the
+        caller's work on it, as given by then, is done.
+        """
+        torch = _torch()
+        given = {spec.name: self._sent(torch, spec, inputs.get(spec.name)) for spec in self.inputs}
+        if unknown := set(inputs) - set(given):
+            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {', '.join(given)}")
+        binding = self._session.io_binding()
+        for name, value in given.items():
+            kind = ONNX_TYPES[_name(value.dtype)]
+            binding.bind_input(name, self._kind, self._number, kind, tuple(value.shape), value.data_ptr())
+        for name in self._outputs:
+            binding.bind_output(name, self._kind, self._number)
+        if self._stream is None:
+            self._session.run_with_iobinding(binding)
+        else:
+            callers = torch.cuda.current_stream(self.device)
+            self._stream.wait_stream(callers)
+            self._session.run_with_iobinding(binding)
+            callers.wait_stream(self._stream)
+        # Each run has memory of its own, which goes back when the tensor is let go.
+        return {
+            name: torch.from_dlpack(value) for name, value in zip(self._outputs, binding.get_outputs(), strict=True)
+        }
+
+    def _sent(self, torch: Any, spec: TensorSpec, value: Any) -> Any:
+        """One input as a contiguous tensor on the session's device, checked: an address says nothing of itself."""
+        if value is None:
+            raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
+        if not isinstance(value, torch.Tensor):
+            value = torch.from_numpy(value).to(self.device)
+        if value.device != torch.device(self.device):
+            raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
+        if _name(value.dtype) != spec.dtype or spec.dtype not in ONNX_TYPES:
+            raise ModelError(f"{self.model}: its input is {spec}; it was given {_name(value.dtype)}")
+        return value.contiguous()
+
+    def _options(self, ort: Any, threads: int) -> Any:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        if self.device != "cpu":
+            options.use_deterministic_compute = True
+            # (``session.disable_cpu_ep_fallback`` would refuse the nodes that compute shapes, which belong there.)
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        return options
+
+    def _providers(self) -> list[Any]:
+        if self.device == "cpu":
+            return ["CPUExecutionProvider"]
+        options = {
+            "device_id": str(self._number),
+            "use_tf32": "0",
+            # The default times the algorithms of a convolution and keeps the fastest, another one in each process.
+            "cudnn_conv_algo_search": "HEURISTIC",
+            "arena_extend_strategy": "kSameAsRequested",  # a card is shared with other sessions and workers
+        }
+        if self._stream is not None:
+            options["user_compute_stream"] = str(self._stream.cuda_stream)
+        return [(CUDA, options)]
+
+    def _own_stream(self) -> Any:
+        """A stream of torch's, if it is installed: without it there are no tensors that could come in."""
+        if find_spec("torch") is None:
+            return None
+        torch = _torch()
+        return torch.cuda.Stream(self.device) if torch.cuda.is_available() else None
+
+    def _without(self, providers: Sequence[str], hint: str) -> ModelError:
+        found = ", ".join(providers)
+        return ModelError(
+            f"{self.model}: the device {self.device!r} was asked for, and this ONNX Runtime offers only {found}",
+            hint=hint,
+        )
+
+    def _require_kernels(self) -> None:
+        """Refuse a model of which a part that matters would be computed on the CPU."""
+        if not hasattr(self._session, "get_provider_graph_assignment_info"):
+            return  # an ONNX Runtime that does not tell
+        elsewhere = work_on_the_cpu(self._session.get_provider_graph_assignment_info())
+        if elsewhere:
+            raise ModelError(
+                f"{self.model}: on {self.device!r} ONNX Runtime would compute {counted(len(elsewhere), 'node')} on the "
+                f"CPU: {listed(elsewhere, 5)}",
+                hint="use --device cpu, a newer onnxruntime-gpu, or export the model to another runtime",
+            )
+
+
+def work_on_the_cpu(assigned: Iterable[Any]) -> list[str]:
+    """Names, with operators, of nodes in ``WORK`` among subgraphs that ONNX Runtime assigned to the CPU."""
+    return [
+        f"{node.name} ({node.op_type})"
+        for graph in assigned
+        if graph.ep_name == "CPUExecutionProvider"
+        for node in graph.get_nodes()
+        if node.op_type in WORK
+    ]
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def _load_libraries(ort: Any) -> None:
+    """CUDA and cuDNN from their Python packages, where they are: the system's linker does not look there."""
+    if hasattr(ort, "preload_dlls"):
+        with redirect_stdout(io.StringIO()):  # it prints what it does not find; the session says what that led to
+            ort.preload_dlls()
+
+
+def _name(dtype: Any) -> str:
+    """``torch.float32`` -> ``float32``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def _spec(argument: Any) -> TensorSpec:

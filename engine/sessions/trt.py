@@ -27,22 +27,21 @@ class TensorRtSession:
     a card or for an engine of another architecture or version.
     """
 
-    device = "cuda"
-
-    def __init__(self, engines: Mapping[int, Path], *, module: str = "tensorrt") -> None:
+    def __init__(self, engines: Mapping[int, Path], *, module: str = "tensorrt", device: str = "cuda:0") -> None:
         trt, torch = _runtime(module), _torch()
         if not torch.cuda.is_available():
             raise ModelError(
                 f"{min(engines.values())}: an engine runs on an NVIDIA card, and there is none here",
                 hint="export the model --to onnx for the CPU",
             )
-        self.model = engines[max(engines)]
+        self.device, self.model = device, engines[max(engines)]
         self._trt, self._torch = trt, torch
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream(device)
         self._logger = trt.Logger(trt.Logger.ERROR)
         self._runtime = trt.Runtime(self._logger)
-        self._engines = {batch: self._load(engines[batch]) for batch in sorted(engines)}
-        self._contexts = {batch: engine.create_execution_context() for batch, engine in self._engines.items()}
+        with torch.cuda.device(device):  # an engine is loaded to the current card
+            self._engines = {batch: self._load(engines[batch]) for batch in sorted(engines)}
+            self._contexts = {batch: engine.create_execution_context() for batch, engine in self._engines.items()}
         specs = list(self._specs(self._engines[max(engines)]))
         self.inputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.INPUT)
         self.outputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.OUTPUT)
@@ -63,7 +62,7 @@ class TensorRtSession:
         torch, context = self._torch, self._contexts[batch]
         with torch.cuda.stream(self._stream):
             # They must outlive the work on the stream; ``cpu`` below waits for it.
-            sent = {name: torch.from_numpy(value).cuda() for name, value in inputs.items()}
+            sent = {name: torch.from_numpy(value).to(self.device) for name, value in inputs.items()}
             for name, tensor in sent.items():
                 if not context.set_input_shape(name, tuple(tensor.shape)):
                     raise ModelError(f"{self.model}: its input {name!r} cannot have the shape {tuple(tensor.shape)}")
@@ -71,7 +70,7 @@ class TensorRtSession:
             made = {}
             for spec in self.outputs:
                 shape, dtype = tuple(context.get_tensor_shape(spec.name)), getattr(torch, spec.dtype)
-                made[spec.name] = torch.empty(shape, dtype=dtype, device="cuda")
+                made[spec.name] = torch.empty(shape, dtype=dtype, device=self.device)
                 context.set_tensor_address(spec.name, made[spec.name].data_ptr())
             if not context.execute_async_v3(self._stream.cuda_stream):
                 raise ModelError(f"{self.model}: TensorRT could not run it")

@@ -117,3 +117,30 @@ def test_a_part_or_runtime_that_is_not_there_is_told(tmp_path):
     other.mkdir()
     with pytest.raises(ModelError, match="runtime 'abacus'"):
         load_bundle(make(other, runtime="abacus")).session("vision")
+
+
+def test_a_bundle_is_on_the_cpu_until_it_is_put_elsewhere(tmp_path):
+    bundle = load_bundle(make(tmp_path))
+    assert bundle.device == "cpu"
+    elsewhere = bundle.on("cuda:1")
+    assert elsewhere.device == "cuda:1"
+    assert elsewhere.sha256 == bundle.sha256
+    assert load_bundle(tmp_path).device == "cpu"  # what is remembered of a folder is not changed
+
+
+@pytest.mark.parametrize("runtime", ["tensorrt", "tensorrt_rtx"])
+def test_engines_do_not_run_on_the_cpu(runtime, tmp_path):
+    with pytest.raises(ModelError, match="run on an NVIDIA card, not on the device 'cpu'") as caught:
+        load_bundle(make(tmp_path, runtime=runtime, engines={"vision": {"1": "vision.onnx"}})).session("vision")
+    assert "--device cuda" in caught.value.hint
+
+
+def test_a_part_is_opened_on_the_device_of_its_bundle(tmp_path, monkeypatch):
+    opened = {}
+
+    def session(file, *, threads, device):
+        opened.update(file=file, threads=threads, device=device)
+
+    monkeypatch.setattr("tallymill.engine.sessions.ort.OnnxRuntimeSession", session)
+    load_bundle(make(tmp_path)).on("cuda:1").session("vision", threads=2)
+    assert opened == {"file": tmp_path / "vision.onnx", "threads": 2, "device": "cuda:1"}

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, save
 
+from tallymill.engine.sessions import ort
 from tallymill.engine.sessions.base import TensorSpec
-from tallymill.engine.sessions.ort import OnnxRuntimeSession
+from tallymill.engine.sessions.ort import OnnxRuntimeSession, work_on_the_cpu
 from tallymill.errors import ModelError
 
 
@@ -59,3 +63,61 @@ def test_an_input_of_another_shape_is_a_fault_with_the_file(tmp_path):
     session = OnnxRuntimeSession(write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3]))
     with pytest.raises(ModelError, match=r"m\.onnx: .*dimensions"):
         session.run({"x": np.ones((1, 4), np.float32)})
+
+
+def test_a_session_is_on_the_cpu_unless_it_is_said(tmp_path):
+    assert OnnxRuntimeSession(write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3])).device == "cpu"
+
+
+@pytest.mark.skipif(ort.CUDA in onnxruntime.get_available_providers(), reason="this ONNX Runtime knows CUDA")
+def test_a_provider_that_is_not_built_in_is_refused(tmp_path):
+    model = write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3])
+    with pytest.raises(
+        ModelError, match=r"m\.onnx: the device 'cuda:0' was asked for, .* only .*CPUExecution"
+    ) as caught:
+        OnnxRuntimeSession(model, device="cuda:0")
+    assert "pip install onnxruntime-gpu, after pip uninstall onnxruntime" in caught.value.hint
+
+
+def test_a_provider_that_onnx_runtime_leaves_out_without_an_error_is_refused(tmp_path, monkeypatch):
+    """As onnxruntime-gpu 1.31 does where it finds no driver: it lists the provider, logs, and computes on the CPU."""
+    model = write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [ort.CUDA, "CPUExecutionProvider"])
+    asked = {}
+    session = onnxruntime.InferenceSession
+
+    def on_the_cpu(file, options, *, providers, enable_fallback):
+        asked.update(dict([providers[0]]), fallback=enable_fallback, options=options)
+        return session(file, options, providers=["CPUExecutionProvider"], enable_fallback=enable_fallback)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
+    with pytest.raises(ModelError, match=r"'cuda:3' was asked for, .* only CPUExecutionProvider") as caught:
+        OnnxRuntimeSession(model, device="cuda:3")
+    assert "onnxruntime-gpu found no card" in caught.value.hint
+    assert asked[ort.CUDA]["device_id"] == "3"
+    assert asked[ort.CUDA]["use_tf32"] == "0"
+    assert asked["fallback"] == 0
+    assert asked["options"].use_deterministic_compute
+
+
+@pytest.mark.parametrize(("operator", "named"), [("Softmax", ["the-node (Softmax)"]), ("Shape", [])])
+def test_a_node_that_does_work_on_the_cpu_is_told_as_onnx_runtime_tells_it(operator, named):
+    graph = helper.make_graph(
+        [helper.make_node(operator, ["x"], ["y"], name="the-node")],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.INT64 if operator == "Shape" else TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    assigned = session.get_provider_graph_assignment_info()
+    assert [node.op_type for subgraph in assigned for node in subgraph.get_nodes()] == [operator]
+    assert work_on_the_cpu(assigned) == named
+
+
+def test_work_on_the_card_is_where_it_belongs():
+    node = SimpleNamespace(name="n", op_type="Conv")
+    subgraph = SimpleNamespace(ep_name=ort.CUDA, get_nodes=lambda: [node])
+    assert work_on_the_cpu([subgraph]) == []
