@@ -164,8 +164,11 @@ class Gathering:
         self._errors: dict[int, str] = {}
         self._waiting: dict[tuple[tuple[int, ...], ...], list[Job]] = {}
         self._found: dict[tuple[int, int], Candidates] = {}
+        known = proposer.detector.encoded
         with clock("text"):
             self._unknown = proposer.detector.learn(batch.targets.categories)
+        if proposer.detector.encoded > known:
+            clock.encoded[self.name] += proposer.detector.encoded - known
 
     def look(self, item: int, image: NDArray[np.uint8]) -> None:
         """Look at the image of one item. An image on which the model fails is an error of that item alone."""

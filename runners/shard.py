@@ -20,4 +20,4 @@ def score_shard(shard: Shard, items: ItemFile, pipe: Pipeline, sink: Sink, repor
             out.check(batch)
             proposals = out.keep(batch, pipe.detect(batch, out.missing, report))
             report(0, out.write(pipe.score(batch, proposals)))
-        return out.commit(pipe.clock.take())
+        return out.commit(pipe.clock.take(), pipe.clock.take_encoded())

@@ -30,13 +30,16 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class ShardSummary:
-    """Counts of one shard's rows by status, and the seconds that it took by stage."""
+    """Counts of one shard's rows by status, the seconds that it took by stage, and how many categories each detector
+    that reads text encoded for it (those that were new to its worker).
+    """
 
     items: int
     scored: int = 0
     error: int = 0
     uncovered: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    encoded: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready form, and the arguments to make the summary again."""
@@ -46,6 +49,7 @@ class ShardSummary:
             "error": self.error,
             "uncovered": self.uncovered,
             "seconds": {stage: round(value, 6) for stage, value in self.seconds.items()},
+            "encoded": dict(self.encoded),
         }
 
 
@@ -116,11 +120,13 @@ class ScoresPart:
         self._statuses.update(statuses)
         return statuses[ERROR]
 
-    def close(self, seconds: Mapping[str, float]) -> ShardSummary:
+    def close(self, seconds: Mapping[str, float], encoded: Mapping[str, int] | None = None) -> ShardSummary:
         """Finish the file with the counts of its rows."""
         assert self._writer is not None, "a shard has at least one row"
         statuses = self._statuses
-        summary = ShardSummary(self.rows, statuses[SCORED], statuses[ERROR], statuses[UNCOVERED], seconds)
+        summary = ShardSummary(
+            self.rows, statuses[SCORED], statuses[ERROR], statuses[UNCOVERED], seconds, encoded or {}
+        )
         self._writer.close(summary.as_dict())
         return summary
 
@@ -173,11 +179,11 @@ class ShardOutput:
         """Store scores rows; give the number of error rows among them."""
         return self._scores.write(scores)
 
-    def commit(self, seconds: Mapping[str, float]) -> ShardSummary:
+    def commit(self, seconds: Mapping[str, float], encoded: Mapping[str, int]) -> ShardSummary:
         """Finish every file; they appear when the ``with`` block of ``Sink.open`` ends."""
         for name, writer in self._proposals.items():
             writer.close(dict(self._counts[name]))
-        return self._scores.close(seconds)
+        return self._scores.close(seconds, encoded)
 
 
 def _whole_table(path: Path, stamp: str, shard: Shard) -> pa.Table | None:

@@ -30,7 +30,8 @@ class Summary:
 
     ``cw_nps`` and ``b_nps`` are means over the scored images, None when there are none. ``reasons`` counts error texts,
     the commonest first, each with the first item that it struck; ``unknown`` the categories that no detector
-    covers. ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers. ``prompts`` is
+    covers. ``detectors`` has counts of proposals; ``stage_seconds`` adds up over workers, and so
+    does ``encoded``: categories that text models encoded, each once a worker. ``prompts`` is
     ``manifest.prompts`` of ``run.json``: of the prompts file that the RUN was made with, ``rows``, ``used`` and more.
     """
 
@@ -47,6 +48,7 @@ class Summary:
     unknown: list[tuple[str, int]] = field(default_factory=list)
     detectors: dict[str, dict[str, int]] = field(default_factory=dict)
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    encoded: dict[str, int] = field(default_factory=dict)
     prompts: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
     proposals = run.proposals_path(record)
     total: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
+    encoded: Counter[str] = Counter()
     done: list[Shard] = []
     for shard in shards:
         counts = read_counts(run.path / "scores" / shard.part, stamps.scores, shard)
@@ -72,6 +75,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
         summary = ShardSummary(**counts)
         total.update(scored=summary.scored, error=summary.error, uncovered=summary.uncovered, items=summary.items)
         seconds.update(summary.seconds)
+        encoded.update(summary.encoded)
     result = Summary(
         run=str(run.path),
         complete=len(done) == len(shards),
@@ -86,6 +90,7 @@ def summarise(run: RunFolder, *, write: bool = True) -> Summary:
         unknown=_unknown(run, done) if total["uncovered"] else [],
         detectors=_detectors(proposals, shards, stamps.detectors),
         stage_seconds={stage: round(value, 3) for stage, value in sorted(seconds.items())},
+        encoded=dict(sorted(encoded.items())),
         prompts=record["manifest"].get("prompts"),
     )
     if write:

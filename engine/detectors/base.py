@@ -94,6 +94,11 @@ class Detector(ABC):
         del categories
         return {}
 
+    @property
+    def encoded(self) -> int:
+        """How many categories the model has encoded so far."""
+        return 0
+
     def split(self, classes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Positions in ``classes`` int64 [C] that a call of the model can answer for, by group; all by default."""
         return [np.arange(len(classes))]

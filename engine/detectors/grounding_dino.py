@@ -98,6 +98,11 @@ class GroundingDino(Detector):
         """See ``Detector.learn``."""
         return self.learned.learn(categories)
 
+    @property
+    def encoded(self) -> int:
+        """See ``Detector.encoded``."""
+        return self.learned.encoded
+
     def _encode(self, categories: Sequence[str]) -> list[Phrase | str]:
         return [self._encode_one(category) for category in categories]
 

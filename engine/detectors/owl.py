@@ -64,6 +64,11 @@ class Owl(Detector):
         """See ``Detector.learn``."""
         return self.learned.learn(categories)
 
+    @property
+    def encoded(self) -> int:
+        """See ``Detector.encoded``."""
+        return self.learned.encoded
+
     def _encode(self, categories: Sequence[str]) -> list[NDArray[np.float32] | str]:
         numbers = self.numbers
         texts = [numbers.template.format(name) for name in categories]

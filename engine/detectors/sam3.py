@@ -78,6 +78,11 @@ class Sam3(Detector):
         """See ``Detector.learn``."""
         return self.learned.learn(categories)
 
+    @property
+    def encoded(self) -> int:
+        """See ``Detector.encoded``."""
+        return self.learned.encoded
+
     def _encode(self, categories: Sequence[str]) -> list[Text | str]:
         numbers = self.numbers
         found: list[Text | str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -58,6 +59,24 @@ def test_a_model_is_exported_installed_and_swept(workplace, owl_folder, capsys):
     assert sum(len(p["confidence"]) for p in load("run").proposals("owl-vit").to_pylist()) > 0
     assert tallymill("sweep", "items.jsonl", "--out", "again", "--ensemble", "one.toml", "--workers", 2) == 3
     assert load("again").scores.equals(load("run").scores)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_category_is_encoded_once_a_worker(owl_folder):
+    assert tallymill("export", "owlvit-base-patch32", "--weights", owl_folder("owlvit")) == 0
+    names = ["".join(letters) for letters in itertools.islice(itertools.product("abcdefghijklm", repeat=3), 1600)]
+    Image.new("RGB", (32, 32), (90, 120, 30)).save("one.png")
+    rows = [
+        {"item_id": f"i{k}", "image": "one.png", "targets": [{"category": n, "count": 1} for n in pair]}
+        for k, pair in enumerate(zip(names, names[1:] + names[:1], strict=True))
+    ]
+    Path("many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sweep = ("sweep", "many.jsonl", "--ensemble", "one.toml", "--shard-items", 200)
+    assert tallymill(*sweep, "--out", "alone", "--workers", 1) == 0
+    assert load("alone").summary().encoded == {"owl-vit": 1600}
+    assert tallymill(*sweep, "--out", "two", "--workers", 2) == 0
+    assert load("two").scores.equals(load("alone").scores)
+    assert 1600 <= load("two").summary().encoded["owl-vit"] <= 2 * 1600
 
 
 def test_weights_that_are_not_there_say_how_to_bring_them(workplace, capsys):
