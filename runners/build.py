@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +19,6 @@ from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ManifestError, ModelError, UsageError
 from tallymill.exporters import hub
 from tallymill.exporters.catalogue import CATALOGUE
-
-DEVICES = ("auto", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,17 @@ def _find(model: str | None) -> ModelFile | None:
     return ModelFile(path, hub.sha256(path))
 
 
-def require_loadable(ensemble: EnsembleConfig, models: dict[str, ModelFile | None]) -> None:
-    """Open every model once. One that is damaged or of another family is a ``ModelError``."""
+def paths_of(models: Mapping[str, ModelFile | None]) -> dict[str, Path | None]:
+    """Where the models lie."""
+    return {name: None if model is None else model.path for name, model in models.items()}
+
+
+def require_loadable(ensemble: EnsembleConfig, models: dict[str, Path | None], device: str = "cpu") -> None:
+    """Open every model once. One that is damaged, of another family, or cannot use the device is a ``ModelError``."""
     for detector in ensemble.detectors:
-        model = models[detector.name]
-        build_proposer(detector, None if model is None else model.path)
+        build_proposer(detector, models[detector.name], device)
+    if device != "cpu" and "torch" in sys.modules:
+        sys.modules["torch"].cuda.empty_cache()  # of a process that will only watch its workers
 
 
 def build_pipeline(
@@ -67,11 +73,12 @@ def build_pipeline(
     *,
     image_root: str | None = None,
     keep_suppressed: bool = False,
+    device: str = "cpu",
 ) -> Pipeline:
-    """Open a session for every detector, one thread each."""
+    """Open the sessions of every detector on a device, one thread each on the CPU."""
     slices = ensemble.slices if settings.slices is None else settings.slices
     return Pipeline(
-        proposers=[build_proposer(detector, models[detector.name]) for detector in ensemble.detectors],
+        proposers=[build_proposer(detector, models[detector.name], device) for detector in ensemble.detectors],
         plan=plan,
         options=DetectOptions(settings.floor, settings.nms_iou, slices, settings.window_edge, keep_suppressed),
         reader=ImageReader(image_root),
@@ -92,10 +99,3 @@ def read_prompt(text: str) -> list[tuple[str, int]]:
         return parse_prompt(text)
     except ManifestError as exc:
         raise UsageError(exc.message, hint=exc.hint) from None
-
-
-def require_device(device: str) -> str:
-    """The device that a run will use. Asking for one that is not there is an error, never a silent fallback."""
-    if device not in DEVICES:
-        raise UsageError(f"device {device!r}: this version runs on the CPU only", hint="use --device cpu")
-    return "cpu"

@@ -39,6 +39,11 @@ def default_workers() -> int:
     return processors if quota == "max" else max(1, min(processors, int(quota) // int(period)))
 
 
+def default_workers_on(devices: Sequence[str]) -> int:
+    """As ``default_workers``; but on a card two: while it computes for one, the other reads and decodes."""
+    return default_workers() if devices[0] == "cpu" else min(default_workers(), 2 * len(devices))
+
+
 def require_workers(workers: int | None) -> int:
     """The number of workers asked for, or the default; 0 means this process."""
     count = default_workers() if workers is None else workers
@@ -52,11 +57,13 @@ def run_shards(
 ) -> list[ShardSummary]:
     """Score shards with ``workers`` child processes; ``progress(items, failed)`` as images are looked at.
 
-    With 0 workers it happens in this process, for a debugger. A ``KeyboardInterrupt`` stops the workers and leaves a
-    RUN that the same call continues. A worker that is killed loses its shard, which is given out once more; when it is
-    lost again the others are finished first, and then a ``RunError`` names it.
+    The devices of ``spec`` are dealt to them in turn. With 0 workers it happens in this process, for a debugger. A
+    ``KeyboardInterrupt`` stops the workers and leaves a RUN that the same call continues. A worker that is killed loses
+    its shard, which is given out once more; when it is lost again the others are finished first, and then a
+    ``RunError`` names it.
     """
-    count = min(require_workers(workers), len(shards))
+    count = default_workers_on(spec.devices) if workers is None else require_workers(workers)
+    count = min(count, len(shards))
     if count > 0:
         try:
             return _Pool(shards, spec, progress).run(count)
@@ -75,7 +82,7 @@ class _Pool:
     """Child processes, each driven by a thread that hands it one shard at a time."""
 
     def __init__(self, shards: Sequence[Shard], spec: WorkerSpec, progress: Progress) -> None:
-        self._spec, self._progress = spec_message(spec), progress
+        self._spec, self._progress = spec, progress
         self._waiting: queue.SimpleQueue[tuple[Shard, int]] = queue.SimpleQueue()
         for shard in shards:
             self._waiting.put((shard, 1))
@@ -86,7 +93,7 @@ class _Pool:
         self._stopped = False
 
     def run(self, count: int) -> list[ShardSummary]:
-        threads = [threading.Thread(target=self._drive, daemon=True) for _ in range(count)]
+        threads = [threading.Thread(target=self._drive, args=(number,), daemon=True) for number in range(count)]
         for thread in threads:
             thread.start()
         summaries: list[ShardSummary] = []
@@ -114,8 +121,8 @@ class _Pool:
             )
         return summaries
 
-    def _drive(self) -> None:
-        """Serve shards with one child until none is left; a child that dies is replaced."""
+    def _drive(self, number: int) -> None:
+        """Serve shards with one child until none is left; a child that dies is replaced, on the same device."""
         child: subprocess.Popen[str] | None = None
         try:
             while not self._stopped:
@@ -123,7 +130,7 @@ class _Pool:
                     shard, attempt = self._waiting.get_nowait()
                 except queue.Empty:
                     break
-                child = child or self._start()
+                child = child or self._start(number)
                 if child is None:
                     break
                 if not self._serve(child, shard):
@@ -135,7 +142,7 @@ class _Pool:
             if child is not None:
                 _end(child)
 
-    def _start(self) -> subprocess.Popen[str] | None:
+    def _start(self, number: int) -> subprocess.Popen[str] | None:
         with self._lock:
             if self._stopped:
                 return None
@@ -152,7 +159,7 @@ class _Pool:
             self._children.append(child)
         assert child.stdin is not None
         with suppress(BrokenPipeError):  # killed at birth; the reader will see it
-            child.stdin.write(self._spec)
+            child.stdin.write(spec_message(self._spec.of_worker(number)))
         return child
 
     def _serve(self, child: subprocess.Popen[str], shard: Shard) -> bool:

@@ -67,6 +67,8 @@ _PERHAPS: dict[str, _Kind] = {
     "user_score": _OBJECT,
     "user_score.name": _TEXT,
     "user_score.sha256": _optional(_TEXT),
+    "device": ("cpu or cuda", lambda value: value in ("cpu", "cuda")),
+    "device_choice": _OBJECT,
     "continued": ("a list", lambda value: isinstance(value, list)),
 }
 _PROMPTS: dict[str, _Kind] = {"rows": _COUNT, "used": _COUNT}

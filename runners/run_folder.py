@@ -12,10 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tallymill.engine import devices
 from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.settings import Settings
 from tallymill.errors import RunError
+from tallymill.runners.devices import ON_THE_CPU, DeviceChoice
 from tallymill.runners.files import create_json, write_json
 from tallymill.runners.files import versions as wrote
 from tallymill.runners.record import fault_of
@@ -31,6 +33,7 @@ COMPARED = (
     "settings",
     "schedule",
     "keep_suppressed",
+    "device",
     "source_created",
     "user_score.name",
     "user_score.sha256",
@@ -39,11 +42,22 @@ COMPARED = (
 _MEANS = {
     "manifest.sha256": " (what the manifest's rows say, or the prompts given with them)",
     "manifest.image_root": " (the folder that image references start from)",
+    "device": " (devices differ in the last bits of what they compute)",
     "source_created": " (the RUN that is scored again was made anew)",
     "user_score.sha256": " (what the score's file holds)",
 }
 _MEND = "put back the run.json that the sweep wrote, or sweep again into another folder"
-_PACKAGES = ("tallymill", "numpy", "pyarrow", "onnxruntime", "opencv-python-headless", "pillow", "simplejpeg")
+_PACKAGES = (
+    "tallymill",
+    "numpy",
+    "pyarrow",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "torch",
+    "opencv-python-headless",
+    "pillow",
+    "simplejpeg",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +164,7 @@ def make_record(
     plan: ScorePlan,
     keep_suppressed: bool,
     created: str,
+    device: DeviceChoice = ON_THE_CPU,
 ) -> dict[str, Any]:
     """Everything that shapes the numbers of a run, as it is written to ``run.json``."""
     return {
@@ -172,7 +187,8 @@ def make_record(
         "settings": resolved(settings, ensemble).as_dict(),
         "schedule": list(plan.schedule),
         "keep_suppressed": keep_suppressed,
-        "device": "cpu",
+        "device": device.kind,
+        "device_choice": device.as_dict(),
         "versions": versions(),
     }
 
@@ -184,6 +200,7 @@ def resolved(settings: Settings, ensemble: EnsembleConfig) -> Settings:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Lines that say what differs between two records, apart from detectors that were added."""
+    before, now = ({**record, "device": device_of(record)} for record in (before, now))
     for dotted in COMPARED:
         old, new = _at(before, dotted), _at(now, dotted)
         pairs = {dotted: (old, new)}
@@ -206,12 +223,19 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
                 yield f"{detector['name']}.{key}: {_short(detector[key])} in the RUN, {_short(other[key])} now"
 
 
+def device_of(record: dict[str, Any]) -> str:
+    """``cpu`` or ``cuda``, where the models of a run with this record ran."""
+    return str(record.get("device", devices.CPU))
+
+
 def stamps_of(record: dict[str, Any]) -> Stamps:
     """What part files of a run with this record carry."""
     shared = {
         key: _at(record, key) for key in ("manifest.sha256", "manifest.image_root", "shard_items", "keep_suppressed")
     }
     shared |= {key: record["settings"][key] for key in ("floor", "nms_iou", "slices", "window_edge", "max_pixels")}
+    if device_of(record) != devices.CPU:  # parts made on the CPU bear stamps from before there was a choice
+        shared["device"] = device_of(record)
     # A model is what its file holds, wherever that lies.
     seen = {d["name"]: [d["name"], d["family"], d["model_sha256"]] for d in record["ensemble"]["detectors"]}
     taus = [d["tau"] for d in record["ensemble"]["detectors"]]

@@ -21,7 +21,8 @@ from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, UsageError
-from tallymill.runners.build import build_pipeline, find_models, plan_for, read_prompt, require_device
+from tallymill.runners.build import build_pipeline, find_models, paths_of, plan_for, read_prompt
+from tallymill.runners.devices import choose_devices, require_device
 
 TargetsLike = str | Mapping[str, int] | Iterable[tuple[str, int]]
 ImageLike = str | Path | bytes | bytearray | memoryview | NDArray[np.uint8]
@@ -78,15 +79,17 @@ def score(
     """Score one image: a path or URL, the bytes of an image file, or RGB uint8 [H, W, 3].
 
     ``targets`` is a prompt ("3 cats and 2 dogs"), a mapping {"cat": 3} or pairs. Models stay loaded between calls with
-    the same ensemble and settings. An image that cannot be read gives a result with ``status`` "error".
+    the same ensemble, settings and device. An image that cannot be read gives a result with ``status`` "error".
     """
     require_device(device)
+    if "," in device:
+        raise UsageError(f"device {device!r}: one image is looked at on one device", hint="name one, such as cuda:0")
     if not isinstance(image, (str, Path, *_BYTES, np.ndarray)):
         raise UsageError(f"image: got {type(image).__name__}; must be a path, a URL, bytes, or RGB uint8 [H, W, 3]")
     if settings is not None and not isinstance(settings, Settings):
         raise UsageError(f"settings = {settings!r}: must be tallymill.Settings(...)")
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
-    pipe = _pipeline(config, settings or Settings())
+    pipe = _pipeline(config, settings or Settings(), device)
     batch = batch_of(_row(image, targets))
     _load(batch, image)
     proposals = pipe.detect(batch, [d.name for d in config.detectors])
@@ -103,11 +106,11 @@ def score(
 
 
 @functools.lru_cache(maxsize=4)
-def _pipeline(config: EnsembleConfig, settings: Settings) -> Pipeline:
+def _pipeline(config: EnsembleConfig, settings: Settings, device: str) -> Pipeline:
     plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
-    models = {name: None if model is None else model.path for name, model in find_models(config).items()}
-    return build_pipeline(config, models, settings, plan)
+    models = paths_of(find_models(config))
+    return build_pipeline(config, models, settings, plan, device=choose_devices(device, models).devices[0])
 
 
 @functools.lru_cache(maxsize=1)

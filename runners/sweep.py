@@ -13,12 +13,13 @@ from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
-from tallymill.runners.build import ModelFile, find_models, plan_for, read_prompt, require_device, require_loadable
+from tallymill.runners.build import find_models, paths_of, plan_for, read_prompt, require_loadable
+from tallymill.runners.devices import choose_devices, require_device
 from tallymill.runners.files import appearing, made_for, remove_leftovers, require_writable
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.plan import ManifestFacts, Shard, default_shard_items, lay_out, shards_of
 from tallymill.runners.record import require_shards
-from tallymill.runners.run_folder import RunFolder, make_record, stamps_of
+from tallymill.runners.run_folder import RunFolder, device_of, make_record, stamps_of
 from tallymill.runners.sink import Sink
 from tallymill.runners.summary import Summary, summarise
 from tallymill.runners.worker import WorkerSpec
@@ -66,10 +67,12 @@ def sweep(
     ``manifest`` is Parquet, JSONL, CSV, a folder, an archive, or an Arrow table. ``prompts`` names a prompt file that
     ``prompt_id`` refers to; ``prompt`` and ``system`` stand in where a row has none. ``part`` = (i, n) takes every n-th
     shard, i from 1, so that n jobs can share one RUN. ``retry_errors`` does shards with error rows anew, for faults
-    that can pass. Results depend neither on ``workers`` nor on interruptions.
+    that can pass. ``device`` is "auto", "cpu", "cuda", or cards such as "cuda:0,1", over which the workers are spread.
+    Results depend neither on ``workers`` nor on interruptions.
 
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
-    settings, ``ModelError`` when a model is not there. A bad image is an error row.
+    settings or on another kind of device, ``ModelError`` when a model is not there, or cannot use the device. A bad
+    image is an error row.
     """
     # Arguments that make no sense are told before the manifest is read.
     shards_of(0, 1, part)
@@ -133,10 +136,15 @@ def prepare(
     plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = find_models(config)
+    paths = paths_of(models)
     run = RunFolder.to_write(out)
     require_writable(run.path)
-    if not run.record_path.exists():
-        require_loadable(config, models)  # a RUN that cannot be scored would stand in the way of the right one
+    if run.record_path.exists():
+        choice = choose_devices(device, paths, run=run.path, made_on=device_of(run.read()))
+    else:
+        choice = choose_devices(device, paths)
+        # A RUN that cannot be scored would stand in the way of the right one.
+        require_loadable(config, paths, choice.devices[0])
     with made_for(run.path), appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
         size = _shard_items(shard_items, facts.rows, run)
@@ -150,10 +158,12 @@ def prepare(
                 settings=settings,
                 plan=plan,
                 keep_suppressed=keep_suppressed,
+                device=choice,
                 created=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
             )
         )
-    return Prepared(run, WorkerSpec(str(run.path), record, _paths(models)))
+    texts = {name: None if path is None else str(path) for name, path in paths.items()}
+    return Prepared(run, WorkerSpec(str(run.path), record, texts, choice.devices))
 
 
 def _forget_errors(shards: list[Shard], sink: Sink) -> None:
@@ -190,7 +200,3 @@ def _manifest_entry(manifest: str | Path | pa.Table, facts: ManifestFacts) -> di
     root = (manifest_root(manifest) or str(Path.cwd())) if facts.relative else None
     prompts = None if facts.prompts is None else asdict(facts.prompts)
     return {"source": source, "image_root": root, "rows": facts.rows, "sha256": facts.sha256, "prompts": prompts}
-
-
-def _paths(models: dict[str, ModelFile | None]) -> dict[str, str | None]:
-    return {name: None if model is None else str(model.path) for name, model in models.items()}

@@ -11,8 +11,8 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,11 +29,19 @@ from tallymill.runners.writing import told
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """All that a worker needs: the RUN folder, its record, and the model file of each detector."""
+    """All that a worker needs: the RUN folder, its record, the model file of each detector, and the devices.
+
+    A worker uses the first device; the k-th of several is given those :meth:`of_worker` k.
+    """
 
     run: str
     record: dict[str, Any]
     models: dict[str, str | None]
+    devices: Sequence[str] = ("cpu",)
+
+    def of_worker(self, number: int) -> WorkerSpec:
+        """What the worker of this number, from 0, is told: devices are dealt in turn."""
+        return replace(self, devices=(self.devices[number % len(self.devices)],))
 
 
 class Worker:
@@ -48,6 +56,7 @@ class Worker:
             plan_of(record),
             image_root=record["manifest"]["image_root"],
             keep_suppressed=record["keep_suppressed"],
+            device=spec.devices[0],
         )
         self._sink = Sink(run.path, stamps_of(record), keep_suppressed=record["keep_suppressed"])
         self._items = ItemFile(run.items_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
@@ -65,6 +66,13 @@ ONNX_TYPES = {
     "float64": 11,
     "bfloat16": 16,
 }
+# A model of one node, y = x, to find out what can be opened.
+_IDENTITY = bytes.fromhex(
+    "08081200"  # IR version 8
+    "3a370a100a017812017922084964656e7469747912016"
+    "75a0f0a0178120a0a08080112040a020801620f0a0179120a0a08080112040a020801"
+    "42040a00100d"  # operators of version 13
+)
 
 
 class OnnxRuntimeSession:
@@ -76,8 +84,7 @@ class OnnxRuntimeSession:
     """
 
     def __init__(self, model: Path, *, threads: int = 1, device: str = "cpu") -> None:
-        with MissingExtraError.unless("onnxruntime", extra="cpu"):
-            import onnxruntime as ort
+        ort = _onnxruntime()
         self.model, self.device = model, device
         self._kind, _, number = device.partition(":")
         self._number = int(number or 0)
@@ -206,6 +213,38 @@ class OnnxRuntimeSession:
             )
 
 
+def version() -> str:
+    """Of the ONNX Runtime that is installed."""
+    return str(_onnxruntime().__version__)
+
+
+def knows_cuda() -> bool:
+    """Whether the ONNX Runtime that is installed was built with CUDA; a card and its libraries are another matter."""
+    return CUDA in _onnxruntime().get_available_providers()
+
+
+def count_cards() -> int:
+    """How many cards ONNX Runtime can open a session on, from the first on: it has no other way to tell."""
+    ort = _onnxruntime()
+    _load_libraries(ort)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    ort.set_default_logger_severity(4)  # that there is none is no error here
+    try:
+        return next(number for number in itertools.count() if not _opens(ort, options, number))
+    finally:
+        ort.set_default_logger_severity(2)
+
+
+def _opens(ort: Any, options: Any, number: int) -> bool:
+    providers = [(CUDA, {"device_id": str(number)})]
+    try:
+        session = ort.InferenceSession(_IDENTITY, options, providers=providers, enable_fallback=0)
+    except Exception:  # ONNX Runtime raises its own types without a common base
+        return False
+    return CUDA in session.get_providers()
+
+
 def work_on_the_cpu(assigned: Iterable[Any]) -> list[str]:
     """Names, with operators, of nodes in ``WORK`` among subgraphs that ONNX Runtime assigned to the CPU."""
     return [
@@ -215,6 +254,11 @@ def work_on_the_cpu(assigned: Iterable[Any]) -> list[str]:
         for node in graph.get_nodes()
         if node.op_type in WORK
     ]
+
+
+def _onnxruntime() -> Any:
+    with MissingExtraError.unless("onnxruntime", extra="cpu"):
+        return importlib.import_module("onnxruntime")
 
 
 def _torch() -> Any:

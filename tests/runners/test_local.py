@@ -3,6 +3,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -215,3 +216,31 @@ def test_a_worker_that_cannot_start_says_why(tmp_path, image_folder, image_ensem
     [message] = map(json.loads, done.stdout.splitlines())
     assert message["error"]["kind"] == "ModelError"
     assert "x.onnx" in message["error"]["message"]
+
+
+def test_devices_are_dealt_to_workers_in_turn(tmp_path, manifest_file, contents, monkeypatch):
+    """Nothing of the synthetic detector runs on a card, so that three can be had."""
+    job = prepared(tmp_path, manifest_file)
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    other = prepared(plain, manifest_file)
+    run_shards(other.shards(), other.spec, 1, lambda *_: None)
+    told = []
+
+    def message(spec):
+        told.append(spec.devices)
+        return spec_message(spec)
+
+    monkeypatch.setattr(local, "spec_message", message)
+    spec = replace(job.spec, devices=("cuda:0", "cuda:2", "cuda:5"))
+    run_shards(job.shards(), spec, 4, lambda *_: None)
+    assert sorted(told) == [("cuda:0",), ("cuda:0",), ("cuda:2",), ("cuda:5",)]
+    assert contents(job.run.path) == contents(other.run.path)
+
+
+def test_a_card_has_two_workers_by_default(monkeypatch):
+    monkeypatch.setattr(local, "default_workers", lambda: 5)
+    assert local.default_workers_on(("cpu",)) == 5
+    assert local.default_workers_on(("cuda:1",)) == 2
+    assert local.default_workers_on(("cuda:0", "cuda:1")) == 4
+    assert local.default_workers_on(("cuda:0", "cuda:1", "cuda:2")) == 5

@@ -56,6 +56,9 @@ def test_a_record_describes_the_run_that_made_it():
         (lambda r: r["ensemble"]["detectors"][0].update(model="/moved/a.onnx"), False, False),
         (lambda r: r["ensemble"]["detectors"].pop(), False, True),
         (lambda r: r.update(source_created="earlier"), False, True),
+        (lambda r: r.update(device="cuda"), True, True),
+        (lambda r: r.update(device_choice={"asked": "cpu", "devices": ["cpu"], "why": "so"}), False, False),
+        (lambda r: r.pop("device"), False, False),
         (lambda r: r.update(created="now", versions={}), False, False),
     ],
 )

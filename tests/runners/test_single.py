@@ -7,6 +7,8 @@ import pytest
 from PIL import Image
 
 import tallymill
+from tallymill.engine import devices
+from tallymill.engine.devices import Cards
 from tallymill.engine.ensemble import DetectorConfig, EnsembleConfig
 from tallymill.engine.settings import Settings
 from tallymill.errors import ManifestError, ModelError, UsageError
@@ -158,6 +160,15 @@ def test_the_floor_must_fit_the_temperatures(photo):
 def test_a_device_that_is_not_there(photo):
     with pytest.raises(UsageError, match="cuda"):
         tallymill.score(photo, {"cat": 1}, ensemble="synthetic", device="cuda")
+
+
+def test_one_image_is_looked_at_on_one_device(photo, tiny, monkeypatch):
+    monkeypatch.setattr(devices, "cards", lambda: Cards(2, "somebody finds 2"))
+    with pytest.raises(UsageError, match="'cuda:0,1': one image is looked at on one device"):
+        tallymill.score(photo, {"cat": 1}, ensemble="synthetic", device="cuda:0,1")
+    with pytest.raises(ModelError, match="the device 'cuda:1' was asked for"):
+        tallymill.score(photo, {"cat": 1}, ensemble=tiny, device="cuda:1")
+    assert tallymill.score(photo, {"cat": 1}, ensemble=tiny, device="auto").status == "scored"
 
 
 def test_a_model_that_was_not_fetched(photo, tmp_path, monkeypatch):

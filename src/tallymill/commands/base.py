@@ -62,7 +62,7 @@ SetAgain = Annotated[
 ]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
 Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu) or a TOML file.")]
-Device = Annotated[str, Parameter(help="auto or cpu.")]
+Device = Annotated[str, Parameter(help="auto, cpu, cuda, or cards such as cuda:0,1.")]
 
 
 def print_json(value: Any) -> None:
