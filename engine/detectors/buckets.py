@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tallymill.errors import ModelError
 
 Size = tuple[int, int]
@@ -54,19 +51,6 @@ class Buckets:
             f"an image that is resized to {height} x {width} fits none of the sizes exported: {buckets}",
             hint="export the model with --buckets for such images",
         )
-
-    def place(self, image: NDArray[np.float32], bucket: Size) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Pad float32 [3, h, w] with zeros below and to the right: float32 [3, H, W], and bool [H, W], True on the
-        image.
-        """
-        _, height, width = image.shape
-        mask = np.zeros(bucket, np.bool_)
-        mask[:height, :width] = True
-        if (height, width) == bucket:
-            return image, mask
-        padded = np.zeros((3, *bucket), np.float32)
-        padded[:, :height, :width] = image
-        return padded, mask
 
 
 def name(size: Size) -> str:

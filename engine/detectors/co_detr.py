@@ -18,7 +18,7 @@ from tallymill.engine.detectors.base import Candidates
 from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.buckets import name as name_of
 from tallymill.engine.detectors.closed import Closed, best
-from tallymill.engine.detectors.pixels import Normalise
+from tallymill.engine.detectors.pixels import Normalise, place
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 from tallymill.kernels.nms import soft_nms, valid
 
@@ -84,7 +84,7 @@ class CoDetr(Closed):
         if (height, width) == frame:
             return {"image": self._normalise(image)}
         if self.numbers.padding is None:
-            return {"image": Buckets([frame]).place(self._normalise(image), frame)[0]}
+            return {"image": place(self._normalise(image), frame)[0]}
         padded = np.full((*frame, 3), self.numbers.padding, np.uint8)
         padded[:height, :width] = image
         return {"image": self._normalise(padded)}

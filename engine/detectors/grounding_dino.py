@@ -18,8 +18,9 @@ from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.buckets import name as name_of
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
+from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.phrases import Phrase, best_of_spans, blocks, compose, groups
-from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, to_corners
+from tallymill.engine.detectors.pixels import sigmoid, to_corners
 from tallymill.engine.detectors.text import Learned, load_tokenizer
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 from tallymill.errors import ModelError
@@ -131,13 +132,14 @@ class GroundingDino(Detector):
         lengths = [len(self.learned[place].tokens) for place in classes.tolist()]
         return groups(lengths, self.numbers.tokens - 2)
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> image float32 [3, h, w] and image_mask bool [h, w] of the bucket that holds it."""
         numbers = self.numbers
         height, width = self._buckets.rule(window.shape[0], window.shape[1], numbers.shortest, numbers.longest)
         bucket = self._buckets.of(height, width)
-        image = self._normalise(resize(window, height, width, numbers.resample))
-        padded, mask = self._buckets.place(image, bucket)
+        parts = parts_for(window)
+        image = self._normalise(parts.resize(window, height, width, numbers.resample))
+        padded, mask = parts.place(image, bucket)
         return {"image": padded, "image_mask": mask}
 
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:

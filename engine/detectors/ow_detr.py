@@ -15,7 +15,7 @@ from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.buckets import name as name_of
 from tallymill.engine.detectors.closed import Closed
-from tallymill.engine.detectors.pixels import Normalise, resize
+from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 
 
@@ -60,12 +60,13 @@ class OwDetr(Closed):
             self._sessions[bucket] = self._bundle.session(f"image-{name_of(bucket)}", threads=self._threads)
         return self._sessions[bucket]
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> image float32 and mask bool of its bucket."""
         height, width, _ = window.shape
         height, width = self._buckets.rule(height, width, self.numbers.shortest, self.numbers.longest)
         bucket = self._buckets.of(height, width)
-        image, mask = self._buckets.place(self._normalise(resize(window, height, width, "bilinear")), bucket)
+        parts = parts_for(window)
+        image, mask = parts.place(self._normalise(parts.resize(window, height, width, "bilinear")), bucket)
         return {"image": image, "mask": mask}
 
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select
-from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, square, to_corners
+from tallymill.engine.detectors.parts import Normalise, parts_for
+from tallymill.engine.detectors.pixels import sigmoid, to_corners
 from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
@@ -79,12 +80,12 @@ class Owl(Detector):
             for row in rows
         ]
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> float32 [3, side, side]."""
-        side = self.numbers.side
+        side, parts = self.numbers.side, parts_for(window)
         if self.numbers.square:
-            return {"image": self._normalise.of_fractions(square(window, side))}
-        return {"image": self._normalise(resize(window, side, side, self.numbers.resample))}
+            return {"image": self._normalise.of_fractions(parts.square(window, side))}
+        return {"image": self._normalise(parts.resize(window, side, side, self.numbers.resample))}
 
     def decode(
         self,

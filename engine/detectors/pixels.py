@@ -31,16 +31,24 @@ def square(window: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
     np.multiply(window, np.float32(1 / 255), out=image[: window.shape[0], : window.shape[1]])
     factor = longest / side
     if factor > 1:
-        sigma = (factor - 1) / 2
-        radius = int(4 * sigma + 0.5)
-        weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
-        kernel = (weights / weights.sum()).astype(np.float32)
+        kernel = blur(factor).astype(np.float32)
         image = cv2.sepFilter2D(image, cv2.CV_32F, kernel, kernel, borderType=cv2.BORDER_REFLECT_101)
     if factor == 1:
         return image
     lower, upper, share = _between(longest, side)
     rows = image[lower] + (image[upper] - image[lower]) * share[:, None, None]
     found: NDArray[np.float32] = rows[:, lower] + (rows[:, upper] - rows[:, lower]) * share[:, None]
+    return found
+
+
+def blur(factor: float) -> NDArray[np.float64]:
+    """What smooths an image that is made smaller by ``factor``: float64 [2 r + 1], whose sum is 1; [1] if it is not."""
+    if factor <= 1:
+        return np.ones(1)
+    sigma = (factor - 1) / 2
+    radius = int(4 * sigma + 0.5)
+    weights = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+    found: NDArray[np.float64] = weights / weights.sum()
     return found
 
 
@@ -52,14 +60,19 @@ def _between(length: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     return mirrored[0], mirrored[1], (place - first).astype(np.float32)
 
 
+def levels(mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
+    """What each of the 256 levels becomes in each channel, computed in float64: float32 [3, 256]."""
+    fractions = np.arange(256) / 255.0
+    found: NDArray[np.float64] = (fractions - np.array(mean)[:, None]) / np.array(std)[:, None]
+    return found.astype(np.float32)
+
+
 class Normalise:
     """RGB uint8 [H, W, 3] -> float32 [3, H, W]: (value / 255 - mean) / std, channel by channel."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         self._mean, self._std = np.array(mean, np.float32), np.array(std, np.float32)
-        levels = np.arange(256) / 255.0
-        # A value has 256 levels and three channels: what each becomes is computed once, in float64.
-        self._table = ((levels - np.array(mean)[:, None]) / np.array(std)[:, None]).astype(np.float32)
+        self._table = levels(mean, std)
 
     def of_fractions(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
         """Float32 [H, W, 3] in 0..1 -> float32 [3, H, W]."""
@@ -71,6 +84,30 @@ class Normalise:
         for plane, table, channel in zip(out, self._table, np.moveaxis(image, 2, 0), strict=True):
             np.take(table, channel, out=plane)
         return out
+
+
+def warp(planes: NDArray[np.float32], side: int) -> NDArray[np.float32]:
+    """Bilinear between pixel centres, with nothing smoothed when it shrinks and nothing rounded: float32 [3, H, W] ->
+    [3, side, side].
+    """
+    if planes.shape[1:] == (side, side):
+        return planes
+    out = np.empty((3, side, side), np.float32)
+    for plane, into in zip(planes, out, strict=True):
+        cv2.resize(plane, (side, side), dst=into, interpolation=cv2.INTER_LINEAR)
+    return out
+
+
+def place(image: NDArray[np.float32], bucket: tuple[int, int]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Pad float32 [3, h, w] with 0 below and to the right: float32 [3, H, W]; and bool [H, W], True on the image."""
+    _, height, width = image.shape
+    mask = np.zeros(bucket, np.bool_)
+    mask[:height, :width] = True
+    if (height, width) == bucket:
+        return image, mask
+    padded = np.zeros((3, *bucket), np.float32)
+    padded[:, :height, :width] = image
+    return padded, mask
 
 
 def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
-import numpy as np
-from numpy.typing import NDArray
-
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.closed import Closed
-from tallymill.engine.detectors.pixels import Normalise
+from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 
@@ -35,18 +31,6 @@ class RfDetr(Closed):
         super().__init__(bundle, bundle.session("image", threads=threads), name, batch, numbers.labels, numbers.top)
         self._normalise = Normalise(numbers.mean, numbers.std)
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> float32 [3, side, side]."""
-        return {"image": warp(self._normalise(window), self.numbers.side)}
-
-
-def warp(planes: NDArray[np.float32], side: int) -> NDArray[np.float32]:
-    """Bilinear between pixel centres, with nothing smoothed when it shrinks and nothing rounded: float32 [3, H, W] ->
-    [3, side, side].
-    """
-    if planes.shape[1:] == (side, side):
-        return planes
-    out = np.empty((3, side, side), np.float32)
-    for plane, into in zip(planes, out, strict=True):
-        cv2.resize(plane, (side, side), dst=into, interpolation=cv2.INTER_LINEAR)
-    return out
+        return {"image": parts_for(window).warp(self._normalise(window), self.numbers.side)}

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.closed import Closed
-from tallymill.engine.detectors.pixels import Normalise, resize
+from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 
@@ -37,6 +34,7 @@ class RtDetr(Closed):
         super().__init__(bundle, bundle.session("image", threads=threads), name, batch, numbers.labels, numbers.top)
         self._normalise = Normalise(numbers.mean, numbers.std)
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> float32 [3, height, width]."""
-        return {"image": self._normalise(resize(window, self.numbers.height, self.numbers.width, "bilinear"))}
+        resized = parts_for(window).resize(window, self.numbers.height, self.numbers.width, "bilinear")
+        return {"image": self._normalise(resized)}

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
-from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid
+from tallymill.engine.detectors.parts import Normalise, parts_for
+from tallymill.engine.detectors.pixels import sigmoid
 from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
@@ -94,9 +95,10 @@ class Sam3(Detector):
             found.append(Text(self._text.run(text)["features"][0], text["mask"][0]))
         return found
 
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
+    def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> float32 [3, side, side]; bilinear, aspect ratio not kept."""
-        return {"image": self._normalise(resize(window, self.numbers.side, self.numbers.side, "bilinear"))}
+        side = self.numbers.side
+        return {"image": self._normalise(parts_for(window).resize(window, side, side, "bilinear"))}
 
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
         """Each image is encoded once, and decoded for each category that is asked of it.

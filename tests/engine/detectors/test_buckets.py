@@ -48,16 +48,6 @@ def test_the_smallest_bucket_that_holds_an_image():
         DEFAULT.of(801, 801)
 
 
-def test_an_image_lies_in_the_upper_left_of_its_bucket():
-    image = np.arange(3 * 2 * 4, dtype=np.float32).reshape(3, 2, 4) + 1
-    padded, mask = DEFAULT.place(image, (3, 5))
-    assert padded.shape == (3, 3, 5)
-    assert np.array_equal(padded[:, :2, :4], image)
-    assert padded.sum() == image.sum()
-    assert mask.dtype == np.bool_
-    assert np.array_equal(np.argwhere(mask), np.argwhere(np.ones((2, 4))))
-
-
 def test_a_bucket_is_written_as_height_and_width():
     assert parse(" 800x1333") == (800, 1333)
     assert name(parse("800x1333")) == "800x1333"

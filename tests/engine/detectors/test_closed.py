@@ -9,7 +9,7 @@ import pytest
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.closed import Closed, best, greatest, synonyms_of
 from tallymill.engine.detectors.coco import COCO_80
-from tallymill.engine.detectors.rf_detr import RfDetr, warp
+from tallymill.engine.detectors.rf_detr import RfDetr
 from tallymill.errors import ModelError
 
 SIZE = (100, 200)
@@ -119,16 +119,3 @@ def test_labels_and_logits_must_agree(array_session):
         Plain(bundle_of("rf_detr"), session, "mine", 4, COCO_80, 300, "unknown")
     with pytest.raises(ModelError, match=r"numbers\.top = 0"):
         Plain(bundle_of("rf_detr"), session, "mine", 4, COCO_80, 0)
-
-
-def test_a_warp_reads_between_pixel_centres_and_smooths_nothing():
-    planes = np.random.default_rng(0).random((3, 40, 90), np.float32)
-    found = warp(planes, 30)
-    y, x = np.meshgrid((np.arange(30) + 0.5) * 40 / 30 - 0.5, (np.arange(30) + 0.5) * 3 - 0.5, indexing="ij")
-    top, left = np.floor(y).astype(int), np.floor(x).astype(int)
-    down, along = y - top, x - left
-    bottom, right = np.minimum(top + 1, 39), np.minimum(left + 1, 89)
-    upper = planes[:, top, left] * (1 - along) + planes[:, top, right] * along
-    lower = planes[:, bottom, left] * (1 - along) + planes[:, bottom, right] * along
-    np.testing.assert_allclose(found, upper * (1 - down) + lower * down, atol=1e-6)
-    assert warp(found, 30) is found

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tallymill.engine.detectors.pixels import Normalise, resize, sigmoid, square, to_corners
+from tallymill.engine.detectors.pixels import Normalise, place, resize, sigmoid, square, to_corners, warp
 
 RNG = np.random.default_rng(0)
 PICTURE = RNG.integers(0, 256, (37, 50, 3)).astype(np.uint8)
@@ -63,3 +63,26 @@ def test_sigmoid_is_its_definition_without_overflow():
 
 def test_centre_and_size_become_corners():
     np.testing.assert_allclose(to_corners(np.array([[0.5, 0.25, 0.5, 0.5]], np.float32)), [[0.25, 0, 0.75, 0.5]])
+
+
+def test_a_warp_reads_between_pixel_centres_and_smooths_nothing():
+    planes = np.random.default_rng(0).random((3, 40, 90), np.float32)
+    found = warp(planes, 30)
+    y, x = np.meshgrid((np.arange(30) + 0.5) * 40 / 30 - 0.5, (np.arange(30) + 0.5) * 3 - 0.5, indexing="ij")
+    top, left = np.floor(y).astype(int), np.floor(x).astype(int)
+    down, along = y - top, x - left
+    bottom, right = np.minimum(top + 1, 39), np.minimum(left + 1, 89)
+    upper = planes[:, top, left] * (1 - along) + planes[:, top, right] * along
+    lower = planes[:, bottom, left] * (1 - along) + planes[:, bottom, right] * along
+    np.testing.assert_allclose(found, upper * (1 - down) + lower * down, atol=1e-6)
+    assert warp(found, 30) is found
+
+
+def test_an_image_lies_in_the_upper_left_of_its_bucket():
+    image = np.arange(3 * 2 * 4, dtype=np.float32).reshape(3, 2, 4) + 1
+    padded, mask = place(image, (3, 5))
+    assert padded.shape == (3, 3, 5)
+    assert np.array_equal(padded[:, :2, :4], image)
+    assert padded.sum() == image.sum()
+    assert mask.dtype == np.bool_
+    assert np.array_equal(np.argwhere(mask), np.argwhere(np.ones((2, 4))))
