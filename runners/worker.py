@@ -7,12 +7,14 @@ the program that called ``tallymill.sweep``, and works from a notebook.)
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -76,7 +78,9 @@ def main() -> None:
     send = _sender()
     try:
         _limit_threads()
-        worker = Worker(WorkerSpec(**json.loads(sys.stdin.readline())))
+        spec = WorkerSpec(**json.loads(sys.stdin.readline()))
+        _use(spec.devices[0])
+        worker = Worker(spec)
         for line in sys.stdin:
             shard = Shard(**json.loads(line))
             summary = worker.score(shard, lambda items, failed: send({"items": items, "failed": failed}))
@@ -111,6 +115,14 @@ def _limit_threads() -> None:
 
     cv2.setNumThreads(1)
     pa.set_cpu_count(1)
+
+
+def _use(device: str) -> None:
+    """Make a card the current one of this process, so that no library opens another by default."""
+    if device != "cpu" and find_spec("torch") is not None:
+        torch: Any = importlib.import_module("torch")
+        if torch.cuda.is_available():
+            torch.cuda.set_device(device)
 
 
 def shard_message(shard: Shard) -> str:

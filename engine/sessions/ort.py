@@ -7,6 +7,7 @@ tensors of the CPU, and what is refused.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import itertools
@@ -99,6 +100,8 @@ class OnnxRuntimeSession:
             )
         except Exception as exc:  # ONNX Runtime raises its own types without a common base
             hint = "it is no ONNX file, is damaged, or needs a newer onnxruntime; fetch or export it anew"
+            if device != "cpu":
+                hint = f"{LIBRARIES}; or it is the file: try --device cpu"
             raise ModelError(f"{model}: ONNX Runtime cannot load this model: {exc}", hint=hint) from exc
         if device != "cpu":
             if CUDA not in self._session.get_providers():  # ONNX Runtime only logs it
@@ -223,6 +226,7 @@ def knows_cuda() -> bool:
     return CUDA in _onnxruntime().get_available_providers()
 
 
+@functools.cache
 def count_cards() -> int:
     """How many cards ONNX Runtime can open a session on, from the first on: it has no other way to tell."""
     ort = _onnxruntime()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tallymill.engine.sessions.base import Array, TensorSpec
+from tallymill.engine.sessions.base import TensorSpec, any_tensor
 from tallymill.errors import MissingExtraError, ModelError
 
 
@@ -23,8 +24,8 @@ class TensorRtSession:
     """One part of a model: ``engines`` maps each batch size to its file.
 
     Rows go through the engine that fits them best; what is short of a batch is filled with its last row, whose answers
-    are dropped. Buffers are tensors of torch. Raises ``MissingExtraError`` without the runtime, ``ModelError`` without
-    a card or for an engine of another architecture or version.
+    are dropped. Work is on a stream of its own. Raises ``MissingExtraError`` without the runtime, ``ModelError``
+    without a card or for an engine of another architecture or version.
     """
 
     def __init__(self, engines: Mapping[int, Path], *, module: str = "tensorrt", device: str = "cuda:0") -> None:
@@ -46,46 +47,65 @@ class TensorRtSession:
         self.inputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.INPUT)
         self.outputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.OUTPUT)
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once (see ``Session.run``)."""
-        self._check(inputs)
-        rows = len(inputs[self.inputs[0].name])
-        found: dict[str, list[Array]] = {spec.name: [] for spec in self.outputs}
-        for first, count, batch in pieces(rows, list(self._engines)):
-            piece = {name: filled(value[first : first + count], batch) for name, value in inputs.items()}
-            for name, value in self._run(batch, piece).items():
-                found[name].append(value[:count])
-        return {name: np.concatenate(values) for name, values in found.items()}
+        given = {spec.name: self._sent(spec, inputs.get(spec.name)) for spec in self.inputs}
+        if unknown := set(inputs) - set(given):
+            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {', '.join(given)}")
+        rows = len(next(iter(given.values())))
+        found: dict[str, list[Any]] = {spec.name: [] for spec in self.outputs}
+        with self._ordered():
+            for first, count, batch in pieces(rows, list(self._engines)):
+                piece = {name: filled(value[first : first + count], batch) for name, value in given.items()}
+                for name, value in self._run(batch, piece).items():
+                    found[name].append(value[:count])
+            tensors = {
+                name: values[0] if len(values) == 1 else self._torch.cat(values) for name, values in found.items()
+            }
+        if any_tensor(inputs):
+            return tensors
+        return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
 
-    def _run(self, batch: int, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    @contextmanager
+    def _ordered(self) -> Iterator[None]:
+        """Work on the session's stream, after what the caller's has been given and before what it will be given."""
+        callers = self._torch.cuda.current_stream(self.device)
+        self._stream.wait_stream(callers)
+        with self._torch.cuda.stream(self._stream):
+            yield
+        callers.wait_stream(self._stream)
+
+    def _run(self, batch: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """One batch of the very size of its engine."""
         torch, context = self._torch, self._contexts[batch]
-        with torch.cuda.stream(self._stream):
-            # They must outlive the work on the stream; ``cpu`` below waits for it.
-            sent = {name: torch.from_numpy(value).to(self.device) for name, value in inputs.items()}
-            for name, tensor in sent.items():
-                if not context.set_input_shape(name, tuple(tensor.shape)):
-                    raise ModelError(f"{self.model}: its input {name!r} cannot have the shape {tuple(tensor.shape)}")
-                context.set_tensor_address(name, tensor.data_ptr())
-            made = {}
-            for spec in self.outputs:
-                shape, dtype = tuple(context.get_tensor_shape(spec.name)), getattr(torch, spec.dtype)
-                made[spec.name] = torch.empty(shape, dtype=dtype, device=self.device)
-                context.set_tensor_address(spec.name, made[spec.name].data_ptr())
-            if not context.execute_async_v3(self._stream.cuda_stream):
-                raise ModelError(f"{self.model}: TensorRT could not run it")
-            return {name: tensor.cpu().numpy() for name, tensor in made.items()}
+        for name, tensor in inputs.items():
+            if not context.set_input_shape(name, tuple(tensor.shape)):
+                raise ModelError(f"{self.model}: its input {name!r} cannot have the shape {tuple(tensor.shape)}")
+            context.set_tensor_address(name, tensor.data_ptr())
+        made = {}
+        for spec in self.outputs:
+            shape, dtype = tuple(context.get_tensor_shape(spec.name)), getattr(torch, spec.dtype)
+            made[spec.name] = torch.empty(shape, dtype=dtype, device=self.device)
+            context.set_tensor_address(spec.name, made[spec.name].data_ptr())
+        if not context.execute_async_v3(self._stream.cuda_stream):
+            raise ModelError(f"{self.model}: TensorRT could not run it")
+        return made
 
-    def _check(self, inputs: Mapping[str, Array]) -> None:
-        for spec in self.inputs:
-            value = inputs.get(spec.name)
-            if value is None:
-                raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
-            free = None if spec.shape is None else (None, *spec.shape[1:])  # any number of rows
-            wanted = TensorSpec(spec.name, spec.dtype, free)
-            given = TensorSpec(spec.name, value.dtype.name, value.shape)
-            if not wanted.fits(given):
-                raise ModelError(f"{self.model}: it takes {wanted}, not {given}")
+    def _sent(self, spec: TensorSpec, value: Any) -> Any:
+        """One input as a contiguous tensor on the session's device, checked but for its number of rows."""
+        if value is None:
+            raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
+        wanted = TensorSpec(spec.name, spec.dtype, None if spec.shape is None else (None, *spec.shape[1:]))
+        given = TensorSpec(spec.name, str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        if not wanted.fits(given):
+            raise ModelError(f"{self.model}: it takes {wanted}, not {given}")
+        if not len(value):
+            raise ModelError(f"{self.model}: its input {spec.name!r} has no rows")
+        if isinstance(value, np.ndarray):
+            value = self._torch.from_numpy(value).to(self.device)
+        if value.device != self._torch.device(self.device):
+            raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
+        return value.contiguous()
 
     def _load(self, file: Path) -> Any:
         try:
@@ -122,12 +142,10 @@ def pieces(rows: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def filled(rows: Array, batch: int) -> Array:
-    """Rows, and the last of them again up to a whole batch; contiguous."""
-    missing = batch - len(rows)
-    if missing:
-        rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
-    return np.ascontiguousarray(rows)
+def filled(rows: Any, batch: int) -> Any:
+    """Rows, an array or a tensor, and the last of them again up to a whole batch."""
+    last = len(rows) - 1
+    return rows if len(rows) == batch else rows[[min(row, last) for row in range(batch)]]
 
 
 def _runtime(module: str) -> Any:

@@ -4,12 +4,13 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import tallymill
 from tallymill.errors import ImageError, MissingExtraError, ModelError, RunError, TallymillError, UsageError
-from tallymill.runners import local
+from tallymill.runners import local, worker
 from tallymill.runners.local import default_workers, require_workers, run_shards
 from tallymill.runners.plan import shards_of
 from tallymill.runners.sweep import prepare
@@ -244,3 +245,14 @@ def test_a_card_has_two_workers_by_default(monkeypatch):
     assert local.default_workers_on(("cuda:1",)) == 2
     assert local.default_workers_on(("cuda:0", "cuda:1")) == 4
     assert local.default_workers_on(("cuda:0", "cuda:1", "cuda:2")) == 5
+
+
+def test_a_worker_makes_its_card_the_current_one(monkeypatch):
+    used = []
+    card = SimpleNamespace(is_available=lambda: True, set_device=used.append)
+    monkeypatch.setattr(worker, "find_spec", lambda _name: object())
+    monkeypatch.setattr(worker.importlib, "import_module", lambda _name: SimpleNamespace(cuda=card))
+    worker._use("cpu")
+    assert used == []
+    worker._use("cuda:1")
+    assert used == ["cuda:1"]

@@ -121,3 +121,38 @@ def test_work_on_the_card_is_where_it_belongs():
     node = SimpleNamespace(name="n", op_type="Conv")
     subgraph = SimpleNamespace(ep_name=ort.CUDA, get_nodes=lambda: [node])
     assert work_on_the_cpu([subgraph]) == []
+
+
+def test_a_card_that_cannot_be_opened_is_not_taken_for_a_damaged_file(tmp_path, monkeypatch):
+    """As onnxruntime-gpu 1.31 does where the driver is too old for its CUDA."""
+    model = write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3])
+
+    def fail(*_args, **_options):
+        raise RuntimeError("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version")
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [ort.CUDA])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    with pytest.raises(ModelError, match=r"m\.onnx: .*driver version is insufficient") as caught:
+        OnnxRuntimeSession(model, device="cuda:0")
+    assert "print_debug_info" in caught.value.hint
+    assert "try --device cpu" in caught.value.hint
+
+
+@pytest.mark.parametrize("cards", [0, 1, 3])
+def test_cards_are_counted_by_opening_them(cards, monkeypatch):
+    """ONNX Runtime either leaves a card out or raises."""
+    session = onnxruntime.InferenceSession
+    numbers = []
+
+    def on_a_card(model, options, *, providers, enable_fallback):
+        [(provider, asked)] = providers
+        numbers.append(int(asked["device_id"]))
+        if numbers[-1] >= cards and cards % 2:
+            raise RuntimeError("CUDA failure 101: invalid device ordinal")
+        opened = session(model, options, providers=["CPUExecutionProvider"], enable_fallback=enable_fallback)
+        found = [provider] * (numbers[-1] < cards)
+        return SimpleNamespace(get_providers=lambda: [*found, *opened.get_providers()])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", on_a_card)
+    assert ort.count_cards.__wrapped__() == cards
+    assert numbers == list(range(cards + 1))
