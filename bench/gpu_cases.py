@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.bench.workload import Workload, detections
+from tallymill.bench.kernels.candidates import torch_chain
+from tallymill.bench.workload import Workload, detections, raw_outputs
 from tallymill.errors import TallymillError
+from tallymill.kernels.candidates import candidates
 from tallymill.kernels.count import accumulate, calibrate, score, tally, threshold
 from tallymill.kernels.mask_iou import Masks, mask_iou
 from tallymill.kernels.match import assign, match
@@ -181,8 +183,33 @@ def count_cases(device: str, small: bool) -> Iterator[Case]:
     )
 
 
+def candidates_cases(device: str, small: bool) -> Iterator[Case]:
+    """Raw outputs of Grounding DINO, OWL-ViT and OW-DETR, for as many candidates as there are."""
+    sizes = ((2, 30, 9, 3), (3, 300, 2, 1)) if small else ((32, 900, 256, 3), (32, 576, 2, 1), (32, 100, 81, 1))
+    for windows, length, width, named in sizes:
+        arguments: Any = raw_outputs(windows, length, width, named)
+        found, asked = candidates(**arguments, floor=0.05), 2 * windows * length * named
+        for kind in ("float32", "float16"):
+            on_card = dict(
+                zip(("logits", "boxes"), _sent((arguments["logits"], arguments["boxes"]), device), strict=True)
+            )
+            on_card["logits"] = half = _as(kind, on_card["logits"])
+            rounded = {**arguments, "logits": np.asarray(half.float().cpu())}
+            yield Case(
+                "candidates",
+                f"{windows} windows of {length}x{width}, {kind}",
+                partial(
+                    candidates, **{**arguments, **on_card}, floor=0.05, impl="gpu", capacity=len(found.scores) + 64
+                ),
+                partial(candidates, **rounded, floor=0.05),
+                _check_candidates,
+                asked * half.element_size() + len(found.scores) * (16 + 16 + 4 + 8),
+                {"torch": partial(torch_chain, **{**arguments, **on_card}, floor=0.05)},
+            )
+
+
 CASES = (
-    match_cases, assign_cases, mask_iou_cases, nms_cases, soft_nms_cases, tally_cases, count_cases
+    match_cases, assign_cases, mask_iou_cases, nms_cases, soft_nms_cases, tally_cases, count_cases, candidates_cases
 )  # fmt: skip
 
 
@@ -190,6 +217,12 @@ def _proposals(device: str, small: bool) -> Iterator[tuple[str, Workload, list[A
     for images, each in ((3, 20),) if small else ((4096, 300), (256, 900)):
         work = detections(images, each)
         yield f"{images} images of {each} boxes, 2 categories", work, _sent(tuple(work), device)
+
+
+def _as(kind: str, tensor: Any) -> Any:
+    import torch
+
+    return tensor.to(getattr(torch, kind))
 
 
 def _accumulated(ragged: Any, zeros: Callable[[str], Any], impl: str) -> tuple[Any, Any]:
@@ -211,6 +244,15 @@ def _check_kept(operation: str, found: Result, wanted: Result) -> None:
     if status.any():
         raise TallymillError(f"{operation}: a segment has a fault")
     _check_equal(operation, tuple(one[: len(other)] for one, other in zip(outputs, wanted, strict=True)), wanted)
+
+
+def _check_candidates(found: Result, wanted: Result) -> None:
+    """The card's first outputs are filled up, and scores may differ by the two libraries' exp."""
+    boxes, scores, request, *others = found
+    there = len(wanted[1])
+    if not (np.abs(scores[:there] - wanted[1]) <= 1e-6).all() or not np.isnan(scores[there:]).all():
+        raise TallymillError("candidates: scores are not those of the CPU")
+    _check_equal("candidates", (boxes[:there], request[:there], *others), (wanted[0], *wanted[2:]))
 
 
 def _check_match(ends_a: NDArray[np.int64], ends_b: NDArray[np.int64], found: Result, wanted: Result) -> None:

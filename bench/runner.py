@@ -13,6 +13,10 @@ from tallymill.runners.run_folder import versions
 
 ENTRIES = {
     "analyse": ("tallymill.bench.analyse", "a RUN's scores and proposals to the tables of NumBench: rows/s and memory"),
+    "candidates": (
+        "tallymill.bench.kernels.candidates",
+        "raw outputs of detectors to boxes that answer a request, against NumPy and torch",
+    ),
     "count": ("tallymill.bench.kernels.count", "counts and scores from stored confidences against NumPy, Arrow, numba"),
     "decode": ("tallymill.bench.decode", "JPEG decoding against Pillow and OpenCV"),
     "detect": (

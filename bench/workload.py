@@ -1,8 +1,8 @@
-"""Made-up proposals that look like the answers of detectors: crowds of jittered boxes around objects, and strays."""
+"""Made-up outputs of detectors: proposals, crowds of jittered boxes around objects, and strays; and raw logits."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,26 @@ def detections(images: int, proposals: int, categories: int = 2, seed: int = 0) 
     boxes = np.concatenate([boxes for boxes, _ in drawn]).astype(np.float32)
     scores = np.concatenate([scores for _, scores in drawn]).astype(np.float32)
     return Workload(boxes, scores, np.arange(images + 1, dtype=np.int64) * proposals)
+
+
+def raw_outputs(windows: int, length: int, width: int, named: int, seed: int = 0) -> dict[str, Any]:
+    """Arguments of ``kernels.candidates`` but the floor: two requests a window, each of ``named`` of ``width`` columns.
+
+    One box in fifty answers a request well, with a logit about 0; those of all others are about -7.
+    """
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(-7, 1, (windows, length, width)).astype(np.float32)
+    logits += 7 * (rng.random((windows, length, 1), np.float32) < 0.02)
+    first = 1 if width > 2 * named else 0  # a text begins with a token that names nothing
+    boxes = rng.uniform(0.05, 0.95, (windows, length, 4)) * [1, 1, 0.3, 0.3]
+    return {
+        "logits": logits,
+        "boxes": boxes.astype(np.float32),
+        "columns": np.tile(first + np.arange(2 * named, dtype=np.int32), windows),
+        "edges": np.arange(2 * windows + 1, dtype=np.int32) * np.int32(named),
+        "requests": np.arange(windows + 1, dtype=np.int32) * np.int32(2),
+        "scale": np.tile(np.array([640, 480, 640, 480], np.float32), (windows, 1)),
+    }
 
 
 def _image(

@@ -13,7 +13,7 @@ from tallymill.kernels.candidates.checks import checked
 
 __all__ = ["IMPLEMENTATIONS", "Found", "candidates", "select"]
 
-IMPLEMENTATIONS = ("reference",)
+IMPLEMENTATIONS = ("gpu", "reference")
 ARRAYS = ("logits", "boxes", "columns", "edges", "requests", "scale")
 
 
@@ -36,7 +36,9 @@ class Found(NamedTuple):
 
 def select(impl: str, device: str = "cpu") -> str:
     """Name the implementation that runs for ``impl`` (auto or one of IMPLEMENTATIONS); UsageError for any other."""
-    return arguments.choose("candidates", "reference" if impl == "auto" else impl, device, IMPLEMENTATIONS)
+    if impl == "auto" and device == "cpu":
+        return "reference"
+    return arguments.choose("candidates", impl, device, IMPLEMENTATIONS)
 
 
 def candidates(
@@ -49,6 +51,7 @@ def candidates(
     floor: float,
     *,
     impl: str = "auto",
+    capacity: int | None = None,
 ) -> Found:
     """Find the boxes whose best logit, of the columns that answer a request, has a sigmoid of at least ``floor``.
 
@@ -62,10 +65,19 @@ def candidates(
     is never chosen, also with a floor of 0. Every implementation on a CPU gives the same bits.
 
     Torch tensors give tensors. Only ``logits`` and ``boxes`` may lie on a GPU: what is asked is known to the host, and
-    is checked there. TypeError and ValueError name the argument that is wrong.
+    is checked there. Logits may be float16 or bfloat16 on a GPU; the same boxes are chosen there as on a CPU, with
+    scores that differ by less than 1e-6. The host waits for one number, how many candidates there are, unless it says
+    by ``capacity`` how many to make room for: then ``boxes``, ``scores`` and ``request`` have that length, filled up
+    with NaN and -1, candidates beyond it are left out, and ``offsets`` counts all. It means nothing elsewhere.
+
+    TypeError and ValueError name the argument that is wrong.
     """
-    select(impl, arguments.device_of(logits))
-    arrays = (logits, boxes, columns, edges, requests, scale)
-    given: list[Any] = [*map(tensors.on_host, ARRAYS, arrays), floor]
+    chosen = select(impl, arguments.device_of(logits))
+    if capacity is not None and capacity < 0:
+        raise ValueError(f"capacity: wanted a number of candidates, got {capacity}")
+    question = [*map(tensors.on_host, ARRAYS[2:], (columns, edges, requests, scale)), floor]
+    if chosen == "gpu":
+        return Found(*arguments.gpu_module("candidates").candidates(logits, boxes, *question, capacity))
+    given: list[Any] = [*map(tensors.on_host, ARRAYS, (logits, boxes)), *question]
     found = reference.candidates(*checked(*given))
     return Found(*map(tensors.torch().from_numpy, found) if tensors.is_tensor(logits) else found)
