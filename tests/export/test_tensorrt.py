@@ -16,6 +16,7 @@ from tallymill.exporters import to_tensorrt
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.to_tensorrt import Target, build, keep_timings, read_timings, runtime
+from tallymill.runners.devices import choose_devices
 
 AIM = Target("fp32", "89", (2,))
 
@@ -51,9 +52,13 @@ def test_a_bundle_of_engines_says_what_it_is(owl):
 
 
 def test_where_there_is_no_card_a_bundle_of_engines_is_refused(owl):
-    with pytest.raises(ModelError, match="runs on an NVIDIA card, and there is none here") as caught:
+    with pytest.raises(ModelError, match="run on an NVIDIA card, not on the device 'cpu'") as caught:
         load_bundle(owl).session("vision")
     assert "--to onnx" in (caught.value.hint or "")
+    with pytest.raises(ModelError, match="runs on an NVIDIA card, and there is none here"):
+        load_bundle(owl).on("cuda:0").session("vision")
+    with pytest.raises(ModelError, match=r"owl: made for a card alone, and none can be used: torch .* finds no card"):
+        choose_devices("auto", {"owl": owl})
 
 
 def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path):
