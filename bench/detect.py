@@ -23,10 +23,11 @@ from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.clock import StageClock
 from tallymill.engine.ensemble import open_detector
+from tallymill.engine.gathering import Gathering
 from tallymill.engine.images import decode
 from tallymill.engine.items import read_items
 from tallymill.engine.pipeline import class_of_targets
-from tallymill.engine.proposer import DetectOptions, Gathering, WindowProposer
+from tallymill.engine.proposer import DetectOptions, WindowProposer
 from tallymill.errors import TallymillError
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export

@@ -10,13 +10,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tallymill.engine.arrays import Picture
 from tallymill.engine.batch import ItemBatch, Targets, batch_of
 from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors.base import DetectorSpec
+from tallymill.engine.gathering import Gathering
 from tallymill.engine.images import decode
 from tallymill.engine.numbench.scores import ScorePlan, score_batch
 from tallymill.engine.proposals import Proposals
-from tallymill.engine.proposer import DetectOptions, Gathering, Proposer, WindowProposer, retained
+from tallymill.engine.proposer import DetectOptions, Proposer, WindowProposer
+from tallymill.engine.retained import retained
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError
 
@@ -90,8 +93,9 @@ class Pipeline:
         for i in range(len(batch)):
             image = self._decoded(batch, i)
             if image is not None:
+                picture = Picture(image)
                 for gathering in gatherings:
-                    gathering.look(i, image)
+                    gathering.look(i, picture.at(gathering.place))
             report(1, 0)
 
     def _decoded(self, batch: ItemBatch, item: int) -> NDArray[np.uint8] | None:

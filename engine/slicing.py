@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from math import nan
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from tallymill.engine.arrays import Array
 
 
 class Window(NamedTuple):
@@ -36,19 +36,26 @@ def _spans(length: int, k: int) -> list[tuple[int, int]]:
     return [(start, start + side) for start in starts]
 
 
-def inside(boxes: NDArray[np.float32], window: Window, height: int, width: int, edge: float) -> NDArray[np.bool_]:
-    """Boxes float32 [P, 4] in window pixels that are not cut by an inner edge of the window: bool [P].
+def inner(window: Window, height: int, width: int, edge: float) -> tuple[float, float, float, float]:
+    """What the sides of a box must not reach, xyxy in window pixels: NaN where the image itself ends.
 
     A box within ``edge`` pixels of an edge that is not the image's own edge is a part of something, and the
     neighbouring window sees the whole of it: without this rule 12 objects were counted as 15.
     """
-    keep = np.ones(len(boxes), np.bool_)
-    if window.left > 0:
-        keep &= boxes[:, 0] > edge
-    if window.top > 0:
-        keep &= boxes[:, 1] > edge
-    if window.right < width:
-        keep &= boxes[:, 2] < (window.right - window.left) - edge
-    if window.bottom < height:
-        keep &= boxes[:, 3] < (window.bottom - window.top) - edge
-    return keep
+    return (
+        edge if window.left > 0 else nan,
+        edge if window.top > 0 else nan,
+        (window.right - window.left) - edge if window.right < width else nan,
+        (window.bottom - window.top) - edge if window.bottom < height else nan,
+    )
+
+
+def inside(boxes: Array, limits: Array) -> Array:
+    """Boxes float32 [P, 4] in window pixels that an inner edge does not cut: bool [P].
+
+    ``limits`` float32 [P, 4] is what ``inner`` gives for the window of each; both are arrays, or both tensors.
+    """
+    free = limits != limits
+    low = (boxes[:, :2] > limits[:, :2]) | free[:, :2]
+    high = (boxes[:, 2:] < limits[:, 2:]) | free[:, 2:]
+    return (low & high).all(1)

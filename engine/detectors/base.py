@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.arrays import to_host
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 from tallymill.errors import ModelError
 
@@ -58,19 +59,41 @@ class Candidates:
     saturated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Raw boxes of a batch of B windows, arrays or tensors of one device.
+
+    ``boxes`` float32 [P, 4] xyxy in pixels of each window and ``scores`` float32 [P]; ``request`` int64 [P] is the
+    place among all classes asked of the batch, window after window. Boxes of a request are in the order of the model.
+    ``saturated`` bool [B]: see ``Candidates``; ``finite`` bool [B]: no asked score of the window is NaN or infinite.
+    ``errors`` says what else is wrong with a window, by place. Boxes of a window with either mean nothing.
+    """
+
+    boxes: Array
+    scores: Array
+    request: Array
+    saturated: Array
+    finite: Array
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+
 class Detector(ABC):
-    """One model behind three steps: preprocess, run (the session's), decode.
+    """One model behind three steps: preprocess, run (the session's), and ``read``, of which ``decode`` does one window.
 
     ``inputs`` and ``outputs`` are what a model of the family has; it may have further outputs, but no further inputs.
+    ``device`` is the session's. ``tensors``: on a card the detector prepares images there, which come as tensors.
     """
 
     spec: DetectorSpec
+    device: str = "cpu"
+    tensors: ClassVar[bool] = False
     inputs: ClassVar[tuple[TensorSpec, ...]]
     outputs: ClassVar[tuple[TensorSpec, ...]]
 
     def __init__(self, session: Session, spec: DetectorSpec) -> None:
         """Raises ``ModelError`` when the session's model is not of the family."""
         self.session = session
+        self.device = session.device
         self.spec = spec
         faults = [*_unlike("input", self.inputs, session.inputs), *_unlike("output", self.outputs, session.outputs)]
         known = {wanted.name for wanted in self.inputs}
@@ -82,8 +105,11 @@ class Detector(ABC):
             )
 
     @abstractmethod
-    def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
-        """RGB uint8 [H, W, 3] -> the model's inputs for one window by name, without the batch axis."""
+    def preprocess(self, window: Array) -> dict[str, Array]:
+        """RGB uint8 [H, W, 3] -> the model's inputs for one window by name, without the batch axis.
+
+        A window is an array, or a tensor where the detector takes ``tensors``; what is made of it is of its kind.
+        """
 
     def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
         """Make ready for a batch of items that ask for these categories; a closed label space has nothing to learn.
@@ -108,6 +134,36 @@ class Detector(ABC):
         del asked  # only a model that reads text needs to know
         return self.session.run(inputs)
 
+    def read(
+        self,
+        outputs: Mapping[str, Array],
+        sizes: Sequence[tuple[int, int]],
+        asked: Sequence[NDArray[np.int64]],
+        floor: float,
+    ) -> Found:
+        """Boxes of a whole batch: ``sizes`` and ``asked`` (int64 [C]) of each of its B windows; see ``decode``.
+
+        What one window is to blame for is an error of that window. Here they are decoded one by one, on the host.
+        """
+        outputs = {name: to_host(value) for name, value in outputs.items()}
+        found: list[Candidates] = []
+        errors: dict[int, str] = {}
+        for index, (size, classes) in enumerate(zip(sizes, asked, strict=True)):
+            try:
+                found.append(_in_range(self.decode(outputs, index, size, classes, floor)))
+            except ModelError as exc:
+                errors[index] = exc.message
+                found.append(NOTHING)
+        firsts = np.cumsum([0, *map(len, asked)])
+        return Found(
+            boxes=np.concatenate([each.boxes for each in found]),
+            scores=np.concatenate([each.scores for each in found]),
+            request=np.concatenate([each.request + first for each, first in zip(found, firsts, strict=False)]),
+            saturated=np.array([each.saturated for each in found], np.bool_),
+            finite=np.ones(len(found), np.bool_),
+            errors=errors,
+        )
+
     @abstractmethod
     def decode(
         self,
@@ -123,6 +179,15 @@ class Detector(ABC):
         cell or anchor order within a class, classes in the order asked), so that NMS breaks ties the same way
         however windows were batched. Raises ``ModelError`` when a score of an asked class is not finite.
         """
+
+
+NOTHING = Candidates(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+
+
+def _in_range(found: Candidates) -> Candidates:
+    if len(found.scores) and not (found.scores.min() >= 0 and found.scores.max() <= 1):  # false for NaN too
+        raise ModelError("scores that are not finite or not in [0, 1]")
+    return found
 
 
 def _unlike(kind: str, wanted: tuple[TensorSpec, ...], has: tuple[TensorSpec, ...]) -> list[str]:

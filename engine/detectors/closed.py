@@ -12,18 +12,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.arrays import chosen, is_array, least_of
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.base import NOTHING, Candidates, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_SYNONYMS
-from tallymill.engine.detectors.dense import NOTHING, to_pixels
 from tallymill.engine.detectors.pixels import sigmoid, to_corners
+from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 from tallymill.errors import ModelError
 
 NO_LABEL = ""  # stands in ``labels`` for a column that answers for no category
 
 
-class Closed(Detector):
+class Closed(QueryDetector):
     """Outputs: logits float32 [B, Q, C], and boxes [B, Q, 4]: centre and size, as fractions of the image."""
 
     outputs = (TensorSpec("logits", "float32", (None, None, None)), TensorSpec("boxes", "float32", (None, None, 4)))
@@ -60,16 +61,21 @@ class Closed(Detector):
             raise bundle.error(f"has {len(labels)} labels and {columns[2]} columns of logits")
         self.top = top
 
-    def decode(
-        self,
-        outputs: Mapping[str, Array],
-        index: int,
-        size: tuple[int, int],
-        classes: NDArray[np.int64],
-        floor: float,
-    ) -> Candidates:
-        """See ``Detector.decode``; candidates of a class are in the order of queries. Boxes are not clipped."""
-        return best(outputs["logits"][index], outputs["boxes"][index], self.top, size, classes, floor)
+    def heads(
+        self, outputs: Mapping[str, Array], sizes: Sequence[tuple[int, int]], asked: Sequence[NDArray[np.int64]]
+    ) -> Heads:
+        """See ``QueryDetector.heads``: logits outside the kept pairs are -inf."""
+        logits = outputs["logits"]
+        flat = logits.reshape(len(logits), logits.shape[1] * logits.shape[2])
+        kept = greatest(flat, self.top)
+        return Heads(
+            chosen(kept, flat, -np.inf).reshape(logits.shape),
+            outputs["boxes"],
+            columns=[column for classes in asked for column in classes[:, None]],
+            scale=to_pixels(sizes),
+            least=least_of(chosen(kept, flat, np.inf)) if flat.shape[1] else None,
+            finite=(abs(flat) < np.inf).all(1),
+        )
 
 
 def best(
@@ -93,7 +99,7 @@ def best(
     columns = logits.shape[1]
     if logits.size == 0:
         return NOTHING
-    kept = greatest(logits.ravel(), top)
+    kept = np.flatnonzero(greatest(logits.reshape(1, -1), top))
     scores = sigmoid(logits.ravel().take(kept))
     saturated = bool(scores.min() >= floor)
     query, column = np.divmod(kept, columns)
@@ -102,18 +108,21 @@ def best(
     request = position.take(column)
     order = np.flatnonzero((request >= 0) & (scores >= (floor if least is None else least)))
     order = order.take(request.take(order).argsort(kind="stable"))
-    corners = to_corners(boxes.take(query.take(order), 0)) * to_pixels(size)
+    corners = to_corners(boxes.take(query.take(order), 0)) * to_pixels([size])
     return Candidates(corners, scores.take(order), request.take(order), saturated)
 
 
-def greatest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-    """Places of the ``count`` greatest of float32 [N], in rising order; of equal ones the first are taken."""
-    if count >= len(values):
-        return np.arange(len(values))
-    least = np.partition(values, len(values) - count)[len(values) - count]
-    above = np.flatnonzero(values > least)
-    level = np.flatnonzero(values == least)[: count - len(above)]
-    return np.sort(np.concatenate([above, level]))
+def greatest(values: Array, count: int) -> Array:
+    """The ``count`` greatest of each row of float32 [B, N]: bool [B, N]; of equal ones the first are taken."""
+    length = values.shape[1]
+    if count >= length:
+        return values == values
+    if is_array(values):
+        least = np.partition(values, length - count, axis=1)[:, length - count]
+    else:
+        least = values.topk(count, dim=1).values[:, -1]
+    above, level = values > least[:, None], values == least[:, None]
+    return above | (level & (level.cumsum(1) <= (count - above.sum(1))[:, None]))
 
 
 def synonyms_of(labels: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates
+from tallymill.engine.detectors.base import Candidates, Detector, Found
 from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.buckets import name as name_of
 from tallymill.engine.detectors.closed import Closed, best
@@ -50,6 +50,7 @@ class CoDetr(Closed):
     boxes are fractions of the graph's input, padding included.
     """
 
+    tensors = False
     inputs = (TensorSpec("image", "float32", (None, 3, None, None)),)
 
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
@@ -94,6 +95,16 @@ class CoDetr(Closed):
         del asked
         height, width = inputs["image"].shape[2:]
         return self._session(ANY if self._buckets is None else part_of((height, width))).run(inputs)
+
+    def read(
+        self,
+        outputs: Mapping[str, Array],
+        sizes: Sequence[tuple[int, int]],
+        asked: Sequence[NDArray[np.int64]],
+        floor: float,
+    ) -> Found:
+        """See ``Detector.read``: on the host, for soft-NMS follows."""
+        return Detector.read(self, outputs, sizes, asked, floor)
 
     def decode(
         self,

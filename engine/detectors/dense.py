@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.detectors.base import Candidates
+from tallymill.engine.detectors.base import NOTHING
 from tallymill.errors import ModelError
 from tallymill.kernels import select as kernel
 from tallymill.kernels.select import NonFiniteError, Selected
 
-NOTHING = Candidates(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
+__all__ = ["NOTHING", "select", "select_peaks", "to_pixels"]
 
 
 def select(scores: NDArray[np.float32], classes: NDArray[np.int64], floor: float) -> Selected:

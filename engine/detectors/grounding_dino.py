@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.buckets import name as name_of
-from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
 from tallymill.engine.detectors.parts import Normalise, parts_for
-from tallymill.engine.detectors.phrases import Phrase, best_of_spans, blocks, compose, groups
-from tallymill.engine.detectors.pixels import sigmoid, to_corners
+from tallymill.engine.detectors.phrases import Phrase, blocks, compose, groups, spans
+from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
 from tallymill.engine.detectors.text import Learned, load_tokenizer
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
-from tallymill.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class GroundingNumbers:
     queries: int
 
 
-class GroundingDino(Detector):
+class GroundingDino(QueryDetector):
     """Parts: ``text``, tokens and positions int64 [P, L] and attention bool [P, L, L] -> text [P, L, D]; and for every
     bucket ``image-HxW``, see ``inputs``: logits [B, Q, L] of every box and token, and boxes [B, Q, 4] (centre and size,
     fractions of the image without its padding).
@@ -151,21 +149,10 @@ class GroundingDino(Detector):
     def _asked(self, classes: NDArray[np.int64]) -> list[Phrase]:
         return [self.learned[place] for place in classes.tolist()]
 
-    def decode(
-        self,
-        outputs: Mapping[str, Array],
-        index: int,
-        size: tuple[int, int],
-        classes: NDArray[np.int64],
-        floor: float,
-    ) -> Candidates:
-        """See ``Detector.decode``; candidates of a class are in the order of queries. Boxes are not clipped."""
-        best = best_of_spans(outputs["logits"][index], self._asked(classes), len(self._start.tokens))
-        if not np.isfinite(best).all():
-            raise ModelError("non-finite scores")
-        scores = sigmoid(best)
-        request, query, confidence = select(scores.T, np.arange(len(classes)), floor)
-        if not len(query):
-            return NOTHING
-        boxes = to_corners(outputs["boxes"][index].take(query, 0)) * to_pixels(size)
-        return Candidates(boxes, confidence, request, bool((scores.max(axis=1) >= floor).all()))
+    def heads(
+        self, outputs: Mapping[str, Array], sizes: Sequence[tuple[int, int]], asked: Sequence[NDArray[np.int64]]
+    ) -> Heads:
+        """See ``QueryDetector.heads``: a category is answered by the tokens that name it."""
+        first = len(self._start.tokens)
+        columns = [each for classes in asked for each in spans(self._asked(classes), first)]
+        return Heads(outputs["logits"], outputs["boxes"], columns, to_pixels(sizes))

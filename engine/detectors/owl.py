@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.arrays import beside, stacked, widened
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
-from tallymill.engine.detectors.dense import NOTHING, select
+from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.parts import Normalise, parts_for
-from tallymill.engine.detectors.pixels import sigmoid, to_corners
+from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
 from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
@@ -37,7 +37,7 @@ class OwlNumbers:
     pad: int
 
 
-class Owl(Detector):
+class Owl(QueryDetector):
     """Parts: ``vision``, image float32 [B, 3, side, side] -> embeds [B, N, D] of length one, shift and scale [B, N, 1],
     boxes [B, N, 4] (centre and size, fractions of the input); ``text``, tokens and mask int64 [Q, L] -> embeds [Q, D].
     """
@@ -87,22 +87,23 @@ class Owl(Detector):
             return {"image": self._normalise.of_fractions(parts.square(window, side))}
         return {"image": self._normalise(parts.resize(window, side, side, self.numbers.resample))}
 
-    def decode(
-        self,
-        outputs: Mapping[str, Array],
-        index: int,
-        size: tuple[int, int],
-        classes: NDArray[np.int64],
-        floor: float,
-    ) -> Candidates:
-        """See ``Detector.decode``; candidates of a class are in the order of patches. Boxes are not clipped."""
-        texts = np.stack([self.learned[place] for place in classes.tolist()])
-        likeness = outputs["embeds"][index] @ texts.T
-        scores = sigmoid((likeness + outputs["shift"][index]) * outputs["scale"][index])
-        request, patch, confidence = select(scores.T, np.arange(len(classes)), floor)
-        if not len(patch):
-            return NOTHING
-        height, width = (max(size),) * 2 if self.numbers.square else size
-        whole = np.array([width, height, width, height], np.float32)
-        boxes = to_corners(outputs["boxes"][index].take(patch, 0)) * whole
-        return Candidates(boxes, confidence, request, bool((scores.max(axis=1) >= floor).all()))
+    def heads(
+        self, outputs: Mapping[str, Array], sizes: Sequence[tuple[int, int]], asked: Sequence[NDArray[np.int64]]
+    ) -> Heads:
+        """See ``QueryDetector.heads``: the logits of a window are those of its own categories.
+
+        They are products of its own, for the last bits of one depend on what else is in it.
+        """
+        rows = [self._logits(outputs, index, classes) for index, classes in enumerate(asked)]
+        return Heads(
+            stacked([widened(row, max(map(len, asked))) for row in rows]),
+            outputs["boxes"],
+            columns=[column for classes in asked for column in np.arange(len(classes))[:, None]],
+            scale=to_pixels([(max(size),) * 2 if self.numbers.square else size for size in sizes]),
+        )
+
+    def _logits(self, outputs: Mapping[str, Array], index: int, classes: NDArray[np.int64]) -> Array:
+        """Of a window, float32 [N, C]."""
+        embeds = outputs["embeds"][index]
+        texts = beside(np.stack([self.learned[place] for place in classes.tolist()]), embeds)
+        return (embeds @ texts.T + outputs["shift"][index]) * outputs["scale"][index]

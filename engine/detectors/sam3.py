@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.arrays import to_host
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
@@ -60,6 +61,7 @@ class Sam3(Detector):
     -> logits [B, N], presence [B, 1], boxes [B, N, 4] (corners, fractions of the image), masks [B, N, h, w] (logits).
     """
 
+    tensors = True
     inputs = (TensorSpec("image", "float32", (None, 3, None, None)),)
     outputs = tuple(TensorSpec(name, "float32", (None, None, None, None)) for name in LEVELS)
 
@@ -103,7 +105,8 @@ class Sam3(Detector):
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
         """Each image is encoded once, and decoded for each category that is asked of it.
 
-        Outputs have an axis [C] after the batch for the categories, as many as are asked of the image with the most.
+        Outputs have an axis [C] after the batch for the categories, as many as are asked of the image with the most;
+        they are copied from a device, where masks are large, as soon as they are there.
         """
         maps = self.session.run(inputs)
         most = max(len(classes) for classes in asked)
@@ -113,7 +116,7 @@ class Sam3(Detector):
                 text = self.learned[category]
                 pair = {name: maps[name][row : row + 1] for name in LEVELS}
                 found = self._decoder.run({**pair, "text": text.features[None], "mask": text.mask[None]})
-                for name, value in found.items():
+                for name, value in zip(found, map(to_host, found.values()), strict=True):
                     if name not in outputs:
                         outputs[name] = np.zeros((len(asked), most, *value.shape[1:]), np.float32)
                     outputs[name][row, place] = value[0]

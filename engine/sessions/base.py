@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tallymill.engine.arrays import Array, stacked
+
+__all__ = ["Array", "Session", "TensorSpec", "any_tensor", "stack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,5 @@ def any_tensor(inputs: Mapping[str, Any]) -> bool:
 
 
 def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Inputs by name, of equal shapes [...] -> batches [B, ...], without a copy for a batch of one."""
-    if len(rows) == 1:
-        return {name: value[None] for name, value in rows[0].items()}
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    """Inputs by name, arrays or tensors of equal shapes [...] -> batches [B, ...]; a batch of one is no copy."""
+    return {name: stacked([row[name] for row in rows]) for name in rows[0]}

@@ -9,9 +9,11 @@ import pytest
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.gathering import Gathering
 from tallymill.engine.items import read_items
 from tallymill.engine.pipeline import class_of_targets
-from tallymill.engine.proposer import DetectOptions, Gathering, WindowProposer, retained
+from tallymill.engine.proposer import DetectOptions, WindowProposer
+from tallymill.engine.retained import retained
 from tallymill.errors import ModelError
 
 OPTIONS = DetectOptions(floor=0.05, nms_iou=0.5, slices=())

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallymill.engine.detectors.phrases import Phrase, best_of_spans, blocks, compose, groups
+from tallymill.engine.detectors.phrases import Phrase, blocks, compose, groups, spans
 
 CLOSING = (101, 102, 1012, 1029)
 START, END, STOP = 101, 102, 1012
@@ -64,20 +64,10 @@ def test_the_shorter_text_of_a_batch_is_padded_with_what_nothing_sees():
     assert not batch["text"][1, 5:].any()
 
 
-def test_a_category_has_the_best_of_its_own_words():
-    logits = np.full((2, 13), -np.inf, np.float32)
-    logits[:, :13] = np.arange(26).reshape(2, 13)
-    logits[1, 2] = 90  # the second word of the first
+def test_a_category_is_answered_by_its_own_words():
     # [CLS] 5 6 . 9 . 8 . 5 7 8 . [SEP]: the stops, of which one is inside a category, and the ends count for none
-    logits[0, [0, 3, 5, 7, 11, 12]] = 1000
-    best = best_of_spans(logits, [CAT, ST_DOG, WET_DOG], 1)
-    assert best.tolist() == [[2, 6, 10], [90, 19, 23]]
-
-
-def test_a_score_that_is_no_number_is_kept():
-    logits = np.zeros((1, 5), np.float32)
-    logits[0, 1] = np.nan
-    assert np.isnan(best_of_spans(logits, [CAT], 1)).all()
+    assert [each.tolist() for each in spans([CAT, ST_DOG, WET_DOG], 1)] == [[1, 2], [4, 6], [8, 9, 10]]
+    assert [each.tolist() for each in spans([CAT], 3)] == [[3, 4]]
 
 
 def test_phrases_fill_one_text_after_the_other():
