@@ -86,6 +86,21 @@ def select_peaks(
     cell: NDArray[np.int64],
     kept: NDArray[np.float32],
 ) -> int: ...
+def candidates(
+    logits: NDArray[np.float32],
+    boxes: NDArray[np.float32],
+    columns: NDArray[np.int32],
+    edges: NDArray[np.int32],
+    requests: NDArray[np.int32],
+    scale: NDArray[np.float32],
+    least: float,
+    found: NDArray[np.float32],
+    best: NDArray[np.float32],
+    request: NDArray[np.int64],
+    saturated: NDArray[np.bool_],
+    finite: NDArray[np.bool_],
+    offsets: NDArray[np.int64],
+) -> int: ...
 def mask_iou(
     a_words: NDArray[np.uint64],
     a_start: NDArray[np.int64],

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.kernels import arguments, tensors
-from tallymill.kernels.candidates import reference
+from tallymill.kernels.candidates import cpu, reference
 from tallymill.kernels.candidates.checks import checked
 
 __all__ = ["IMPLEMENTATIONS", "Found", "candidates", "select"]
 
-IMPLEMENTATIONS = ("gpu", "reference")
+IMPLEMENTATIONS = ("cpu", "gpu", "reference")
 ARRAYS = ("logits", "boxes", "columns", "edges", "requests", "scale")
 
 
@@ -36,8 +36,6 @@ class Found(NamedTuple):
 
 def select(impl: str, device: str = "cpu") -> str:
     """Name the implementation that runs for ``impl`` (auto or one of IMPLEMENTATIONS); UsageError for any other."""
-    if impl == "auto" and device == "cpu":
-        return "reference"
     return arguments.choose("candidates", impl, device, IMPLEMENTATIONS)
 
 
@@ -79,5 +77,5 @@ def candidates(
     if chosen == "gpu":
         return Found(*arguments.gpu_module("candidates").candidates(logits, boxes, *question, capacity))
     given: list[Any] = [*map(tensors.on_host, ARRAYS, (logits, boxes)), *question]
-    found = reference.candidates(*checked(*given))
+    found = reference.candidates(*checked(*given)) if chosen == "reference" else cpu.candidates(*given)
     return Found(*map(tensors.torch().from_numpy, found) if tensors.is_tensor(logits) else found)

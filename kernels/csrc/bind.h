@@ -25,6 +25,7 @@ void bind_tally(nanobind::module_& m);
 void bind_count(nanobind::module_& m);
 void bind_rescore(nanobind::module_& m);
 void bind_select(nanobind::module_& m);
+void bind_candidates(nanobind::module_& m);
 void bind_masks(nanobind::module_& m);
 void bind_rle(nanobind::module_& m);
 void bind_panoptic(nanobind::module_& m);

@@ -11,6 +11,7 @@ NB_MODULE(_native, m) {
   tallymill::bind_count(m);
   tallymill::bind_rescore(m);
   tallymill::bind_select(m);
+  tallymill::bind_candidates(m);
   tallymill::bind_masks(m);
   tallymill::bind_rle(m);
   tallymill::bind_panoptic(m);

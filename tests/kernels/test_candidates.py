@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tallymill.errors import UsageError
 from tallymill.kernels import candidates as operation
-from tallymill.kernels.candidates import Found, candidates, reference, select
+from tallymill.kernels.candidates import Found, candidates, cpu, reference, select
 
 Arguments = dict[str, Any]
 EACH = pytest.mark.parametrize("impl", [one for one in operation.IMPLEMENTATIONS if one != "gpu"])
@@ -194,7 +194,40 @@ def test_random(seed: int, windows: int, length: int, floor: float, odd: float, 
     assert_right(case, impl)
 
 
+@pytest.mark.parametrize("count", [cpu.ROOM - 1, cpu.ROOM, cpu.ROOM + 1, 3 * cpu.ROOM])
+def test_more_than_there_is_room_for(count: int) -> None:
+    logits = np.full((2, 2 * count, 2), -9.0)
+    logits[1, ::2, 0] = 1
+    assert len(assert_right(of(logits, [[[1]], [[0], [1]]]), "cpu").scores) == count
+
+
+def test_a_fault_is_found_after_the_room_is_full() -> None:
+    logits = np.zeros((3, cpu.ROOM, 2))
+    logits[1, -1, 1] = np.nan
+    assert assert_right(of(logits, [[[0]], [[0], [1]], [[1]]]), "cpu").finite.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("floor", [1e-30, 2e-30, 1e-9, 0.05, 0.5, 0.9, 0.999999, 1.0])
+def test_no_logit_that_reaches_the_floor_lies_below_the_first_choice(floor: float) -> None:
+    """Of the native pass, which compares logits; the reference compares scores."""
+    least = np.float32(cpu.logit_below(floor))
+    below = np.nextafter(least, np.float32(-np.inf))
+    logits = np.concatenate([np.linspace(below - 1, below, 1000, dtype=np.float32), [below]])
+    assert (reference.sigmoid(logits).astype(np.float64) < floor).all()
+
+
 # The arrays that come in.
+
+
+def test_nothing_is_copied_that_need_not_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_copy(*_: Any) -> None:
+        raise AssertionError("went through the checks that copy")
+
+    monkeypatch.setattr(cpu, "checked", no_copy)
+    case = drawn(np.random.default_rng(3), 3, 130, 6, 3, 0.4)
+    case["logits"] = np.ascontiguousarray(case["logits"].transpose(2, 0, 1)).transpose(1, 2, 0)
+    case["boxes"] = np.repeat(case["boxes"], 2, axis=1)[:, ::2]
+    assert_equal(candidates(**case), candidates(**case, impl="reference"))
 
 
 def misaligned(values: NDArray[Any]) -> NDArray[Any]:
@@ -242,6 +275,23 @@ def test_nothing_is_changed(impl: str) -> None:
         np.testing.assert_array_equal(value, before[name])
 
 
+@EACH
+@pytest.mark.parametrize("nonsense", [1, 77])
+def test_every_output_is_written(nonsense: int, impl: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = drawn(np.random.default_rng(4), 5, 100, 6, 3, 0.3)
+    case["logits"][3, 5] = np.nan
+    wanted = candidates(**case, impl="reference")
+    empty = np.empty
+
+    def poisoned(*settings: Any, **named: Any) -> NDArray[Any]:
+        array = empty(*settings, **named)
+        array.fill(nonsense)
+        return array
+
+    monkeypatch.setattr(np, "empty", poisoned)
+    assert_equal(candidates(**case, impl=impl), wanted)
+
+
 # What is refused.
 
 
@@ -284,6 +334,19 @@ def test_wrong_arguments(argument: str, value: Any, error: type[Exception], mess
 
 
 def test_select() -> None:
+    assert select("auto") == select("cpu") == "cpu"
+    assert select("auto", "cuda") == "gpu"
     assert select("reference") == "reference"
     with pytest.raises(UsageError, match="candidates: unknown device 'tpu'"):
         select("auto", "tpu")
+
+
+def test_a_named_implementation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: Any) -> None:
+        raise RuntimeError("the other one ran")
+
+    case = of([[[1, 1]]], [[[0]]])
+    for broken, impl in ((cpu, "reference"), (reference, "cpu")):
+        with monkeypatch.context() as patch:
+            patch.setattr(broken, "candidates", gone)
+            assert candidates(**case, impl=impl).offsets.tolist() == [0, 1]

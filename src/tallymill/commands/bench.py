@@ -13,8 +13,8 @@ def bench(name: str) -> int:
     Parameters
     ----------
     name
-        decode, sweep, rescore or analyse (the engine); nms, count, match or mask_iou, or kernels for these four, which
-        need `pip install 'tallymill[bench]'` (`make bench` sets that up); gpu (needs a card).
+        decode, sweep, rescore or analyse (the engine); candidates, nms, count, match or mask_iou, or kernels for these
+        five, which need `pip install 'tallymill[bench]'` (`make bench` sets that up); gpu (needs a card).
     """
     from tallymill.bench.runner import run_bench
 
