@@ -16,6 +16,10 @@ RGB = NDArray[np.uint8]
 
 _ORIENTATION_TAG = 0x0112
 
+USUAL_CODINGS = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended and progressive, with Huffman codes
+# Gray, and 4:4:4, 4:2:2, 4:2:0, 4:4:0.
+USUAL_SAMPLINGS = frozenset({b"\x11", b"\x11\x11\x11", b"\x21\x11\x11", b"\x22\x11\x11", b"\x12\x11\x11"})
+
 
 @dataclass(slots=True)
 class JpegHeader:
@@ -24,9 +28,19 @@ class JpegHeader:
     width: int = 0
     height: int = 0
     components: int = 0
+    coding: int = 0  # marker of the frame
+    bits: int = 0
+    names: bytes = b""  # of the components
+    sampling: bytes = b""  # of each component, horizontal and vertical in a byte
+    adobe: int | None = None  # how Adobe's segment says that colours are stored
     orientation: int = 1  # of EXIF, 1 to 8
     profile: bool = False  # an ICC profile is present
     scan: int = 0
+
+    @property
+    def is_ycc(self) -> bool:
+        """Whether three components are YCbCr, as libjpeg finds out; if not they may be RGB."""
+        return self.adobe == 1 or (self.adobe is None and self.names != b"RGB")
 
 
 def decode(data: bytes, header: JpegHeader) -> RGB | None:
@@ -55,7 +69,11 @@ def read_header(data: bytes) -> JpegHeader:
     header = JpegHeader()
     for marker, start, end in _segments(data):
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            header.height, header.width, header.components = struct.unpack_from(">xHHB", data, start)
+            header.bits, header.height, header.width, header.components = struct.unpack_from(">BHHB", data, start)
+            header.coding = marker
+            header.names, header.sampling = data[start + 6 : end : 3], data[start + 7 : end : 3]
+        elif marker == 0xEE and data[start : start + 5] == b"Adobe" and end - start >= 12:
+            header.adobe = data[start + 11]
         elif marker == 0xE1 and data[start : start + 6] == b"Exif\0\0":
             header.orientation = exif_orientation(data[start:end])
         elif marker == 0xE2 and data[start : start + 12] == b"ICC_PROFILE\0":

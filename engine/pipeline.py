@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tallymill.engine.arrays import Picture
+from tallymill.engine.arrays import Array, Picture
 from tallymill.engine.batch import ItemBatch, Targets, batch_of
 from tallymill.engine.clock import StageClock
+from tallymill.engine.decoders.base import Decoder, HostDecoder
 from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.gathering import Gathering
-from tallymill.engine.images import decode
 from tallymill.engine.numbench.scores import ScorePlan, score_batch
 from tallymill.engine.proposals import Proposals
 from tallymill.engine.proposer import DetectOptions, Proposer, WindowProposer
@@ -43,6 +43,7 @@ class Pipeline:
     reader: ImageReader
     max_pixels: int
     clock: StageClock
+    decoder: Decoder = field(default_factory=HostDecoder)
 
     def read(self, rows: Iterable[pa.RecordBatch], detectors: Collection[str]) -> Iterator[ItemBatch]:
         """Items in batches, with the bytes of their images where one of the named ``detectors`` looks at pixels.
@@ -69,7 +70,7 @@ class Pipeline:
     def detect(self, batch: ItemBatch, detectors: Collection[str], report: Report = _silent) -> dict[str, Proposals]:
         """Retained boxes of the named detectors, by name; ``report(n, 0)`` as each n items have been looked at.
 
-        One image is held decoded at a time, and all detectors look at it before the next.
+        One image is held decoded at a time, or as many as the decoder takes at once; all detectors look at each.
         """
         asked = [p for p in self.proposers if p.spec.name in detectors]
         classes = {p.spec.name: class_of_targets(p.spec, batch.targets) for p in asked}
@@ -90,27 +91,39 @@ class Pipeline:
             return {name: retained(batch, classes[name], boxes, self.options) for name, boxes in raw.items()}
 
     def _look(self, batch: ItemBatch, gatherings: Sequence[Gathering], report: Report) -> None:
-        for i in range(len(batch)):
-            image = self._decoded(batch, i)
-            if image is not None:
-                picture = Picture(image)
-                for gathering in gatherings:
-                    gathering.look(i, picture.at(gathering.place))
-            report(1, 0)
+        for first in range(0, len(batch), self.decoder.at_once):
+            items = range(first, min(first + self.decoder.at_once, len(batch)))
+            pictures = self._decoded(batch, items)
+            for i in items:
+                picture = pictures.pop(i, None)
+                if picture is not None:
+                    for gathering in gatherings:
+                        gathering.look(i, picture.at(gathering.place))
+                report(1, 0)
 
-    def _decoded(self, batch: ItemBatch, item: int) -> NDArray[np.uint8] | None:
-        """The pixels of one item, whose bytes are let go; None when it has none, or an error that is noted."""
-        content, batch.contents[item] = batch.contents[item], None
-        if content is None or batch.errors[item] is not None:
-            return None
-        try:
+    def _decoded(self, batch: ItemBatch, items: Iterable[int]) -> dict[int, Picture]:
+        """The pictures of these items, whose bytes are let go; none of one that has no bytes, or an error, noted."""
+        found: dict[int, Array | ImageError] = {}
+        files: dict[int, bytes] = {}
+        for i in items:
+            content, batch.contents[i] = batch.contents[i], None
+            if content is None or batch.errors[i] is not None:
+                continue
+            if isinstance(content, bytes):
+                files[i] = content
+            else:
+                found[i] = content
+        if files:
             with self.clock("decode"):
-                image = content if isinstance(content, np.ndarray) else decode(content, max_pixels=self.max_pixels)
-        except ImageError as exc:
-            batch.errors[item] = f"image: {exc.message}"
-            return None
-        batch.sizes[item] = image.shape[:2]
-        return image
+                found |= zip(files, self.decoder.decode(list(files.values()), self.max_pixels), strict=True)
+        pictures = {}
+        for i, image in found.items():
+            if isinstance(image, ImageError):
+                batch.errors[i] = f"image: {image.message}"
+            else:
+                pictures[i] = Picture(image)
+                batch.sizes[i] = pictures[i].size
+        return pictures
 
     def score(self, batch: ItemBatch, proposals: Mapping[str, Proposals]) -> pa.RecordBatch:
         """One scores row an item (see ``score_batch``)."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from tallymill.errors import UsageError
 
 Coverage = Literal["covered", "all"]
+Decoding = Literal["cpu", "nvimgcodec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class Settings:
     ``window_edge``: a box that ends within so many pixels of a window's inner edge is dropped as cut.
     ``coverage``: D of equations 5 and 8 counts the detectors that cover the category ("covered") or "all".
     ``max_pixels``: an image larger than this is an error row.
+    ``decoder``: what decodes plain JPEG files, "cpu" or, on a card, "nvimgcodec", whose pixels differ by a level here
+    and there.
     """
 
     floor: float = 0.05
@@ -30,6 +33,7 @@ class Settings:
     window_edge: float = 1.0
     coverage: Coverage = "covered"
     max_pixels: int = 178_000_000
+    decoder: Decoding = "cpu"
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -45,6 +49,8 @@ class Settings:
             raise UsageError(f"coverage={self.coverage!r}: must be one of {', '.join(get_args(Coverage))}")
         if self.max_pixels < 1:
             raise UsageError(f"max_pixels={self.max_pixels}: must be positive")
+        if self.decoder not in get_args(Decoding):
+            raise UsageError(f"decoder={self.decoder!r}: must be one of {', '.join(get_args(Decoding))}")
         # One value, one form: settings are hashed, and stamped into files.
         object.__setattr__(self, "floor", float(self.floor))
         object.__setattr__(self, "nms_iou", float(self.nms_iou))
@@ -64,8 +70,12 @@ class Settings:
             raise UsageError(f"max_pixels={self.max_pixels!r}: must be a whole number")
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON-ready form; ``from_dict`` reads it back."""
+        """A JSON-ready form; ``from_dict`` reads it back. The decoder is in it where it is not the default: parts of
+        runs from before there was a choice stay theirs.
+        """
         values = asdict(self)
+        if self.decoder == "cpu":
+            del values["decoder"]
         values["slices"] = None if self.slices is None else list(self.slices)
         return values
 
@@ -88,7 +98,7 @@ def with_overrides(settings: Settings, overrides: Iterable[str]) -> Settings:
 
 
 def _value(name: str, raw: str) -> Any:
-    if name == "coverage":
+    if name in ("coverage", "decoder"):
         return raw
     try:
         value = json.loads(raw)

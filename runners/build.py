@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tallymill.engine.bundles import is_bundle, load_bundle
 from tallymill.engine.clock import StageClock
+from tallymill.engine.decoders.base import decoder_of, require_card
 from tallymill.engine.ensemble import EnsembleConfig, build_proposer
 from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.scores import ScorePlan
@@ -76,6 +77,7 @@ def build_pipeline(
     device: str = "cpu",
 ) -> Pipeline:
     """Open the sessions of every detector on a device, one thread each on the CPU."""
+    require_card(settings.decoder, device)
     slices = ensemble.slices if settings.slices is None else settings.slices
     return Pipeline(
         proposers=[build_proposer(detector, models[detector.name], device) for detector in ensemble.detectors],
@@ -84,6 +86,7 @@ def build_pipeline(
         reader=ImageReader(image_root),
         max_pixels=settings.max_pixels,
         clock=StageClock(),
+        decoder=decoder_of(settings.decoder, device),
     )
 
 

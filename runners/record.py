@@ -139,7 +139,7 @@ def _settings(values: dict[str, Any]) -> Iterator[str]:
         if name not in values:
             yield f"settings.{name} is missing"
     for name in values:
-        if name not in known:
+        if name not in known and name != "decoder":
             yield f"settings.{name} is not known to this version"
     if not isinstance(values["slices"], list):
         yield f"settings.slices is {_short(values['slices'])}, not a list"

@@ -173,10 +173,11 @@ def _require_known(detector: DetectorConfig, own: EnsembleConfig, source: Run) -
 
 def _settings(before: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     after = with_overrides(Settings.from_dict(before), overrides).as_dict()
-    fixed = [name for name in before if after[name] != before[name] and name != "coverage"]
+    now, then = ({"decoder": Settings().decoder, **values} for values in (after, before))
+    fixed = [name for name in then if now[name] != then[name] and name != "coverage"]
     if fixed:
         raise UsageError(
-            f"{fixed[0]} = {after[fixed[0]]!r}: the stored proposals were made with {before[fixed[0]]!r}",
+            f"{fixed[0]} = {now[fixed[0]]!r}: the stored proposals were made with {then[fixed[0]]!r}",
             hint="only a new sweep can change it",
         )
     return after

@@ -234,6 +234,8 @@ def stamps_of(record: dict[str, Any]) -> Stamps:
         key: _at(record, key) for key in ("manifest.sha256", "manifest.image_root", "shard_items", "keep_suppressed")
     }
     shared |= {key: record["settings"][key] for key in ("floor", "nms_iou", "slices", "window_edge", "max_pixels")}
+    if "decoder" in record["settings"]:
+        shared["decoder"] = record["settings"]["decoder"]
     if device_of(record) != devices.CPU:  # parts made on the CPU bear stamps from before there was a choice
         shared["device"] = device_of(record)
     # A model is what its file holds, wherever that lies.

@@ -8,6 +8,7 @@ from PIL import Image
 from tallymill.engine import pipeline as module
 from tallymill.engine.batch import batch_of
 from tallymill.engine.clock import StageClock
+from tallymill.engine.decoders.base import HostDecoder
 from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.detectors.synthetic import Synthetic
@@ -138,6 +139,31 @@ def test_nor_do_those_of_detectors_without_pixels(size, tmp_path, monkeypatch):
     whole = run(pipe_of(tmp_path, Synthetic("a"), Synthetic("b")), table)
     monkeypatch.setattr(module, "BATCH_ROWS", size)
     assert run(pipe_of(tmp_path, Synthetic("a"), Synthetic("b")), table) == whole
+
+
+class ByThrees(HostDecoder):
+    """Three files at once, as a decoder on a card would."""
+
+    at_once = 3
+
+    def __init__(self):
+        self.asked = []
+
+    def decode(self, files, max_pixels):
+        self.asked.append(len(files))
+        return super().decode(files, max_pixels)
+
+
+def test_files_are_decoded_as_many_at_once_as_the_decoder_takes(tmp_path):
+    table = rows(tmp_path, 8)
+    (tmp_path / "4.png").write_bytes((tmp_path / "4.png").read_bytes()[:40])
+    (tmp_path / "6.png").unlink()
+    whole = run(pipe_of(tmp_path, WindowProposer(Bright())), table)
+    pipe = pipe_of(tmp_path, WindowProposer(Bright()))
+    pipe.decoder = ByThrees()
+    assert run(pipe, table) == whole
+    assert pipe.decoder.asked == [3, 3, 1]
+    assert [row["status"] for row in whole[1]].count("error") == 2
 
 
 def test_a_bad_image_costs_its_own_row_only(tmp_path):

@@ -33,6 +33,7 @@ from tallymill.errors import UsageError
         ({"coverage": "some"}, "coverage='some'"),
         ({"coverage": None}, "coverage=None"),
         ({"max_pixels": 0}, "max_pixels=0"),
+        ({"decoder": "gpu"}, "decoder='gpu'"),
         ({"max_pixels": 1.5}, "max_pixels=1.5"),
         ({"max_pixels": "1"}, "max_pixels='1'"),
     ],
@@ -73,6 +74,7 @@ def test_settings_cannot_be_changed():
         ("slices=[]", "slices", ()),
         ("slices=null", "slices", None),
         ("coverage=all", "coverage", "all"),
+        ("decoder=nvimgcodec", "decoder", "nvimgcodec"),
         ("max_pixels=1000", "max_pixels", 1000),
         ("max_pixels=1e6", "max_pixels", 1_000_000),
     ],
@@ -126,6 +128,9 @@ def test_an_unknown_setting_is_answered_with_those_there_are():
         assert name in caught.value.hint
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(0.1, 0.4, (2, 3), 2.5, "all", 1000), Settings(slices=())])
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(), Settings(0.1, 0.4, (2, 3), 2.5, "all", 1000), Settings(slices=()), Settings(decoder="nvimgcodec")],
+)
 def test_settings_survive_json(settings):
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings

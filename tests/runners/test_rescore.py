@@ -160,6 +160,7 @@ def test_an_ensemble_made_in_python(plain, tmp_path):
         ({"overrides": ["slices=[2]"]}, "slices = [2]"),
         ({"overrides": ["window_edge=2"]}, "window_edge = 2.0"),
         ({"overrides": ["max_pixels=10"]}, "max_pixels = 10"),
+        ({"overrides": ["decoder=nvimgcodec"]}, "decoder = 'nvimgcodec': the stored proposals were made with 'cpu'"),
         ({"overrides": ["nothing=1"]}, "nothing=1: not a setting"),
     ],
 )

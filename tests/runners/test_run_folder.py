@@ -43,6 +43,7 @@ def test_a_record_describes_the_run_that_made_it():
         (lambda r: r["settings"].update(nms_iou=0.4), True, True),
         (lambda r: r["settings"].update(slices=[2]), True, True),
         (lambda r: r["settings"].update(max_pixels=5), True, True),
+        (lambda r: r["settings"].update(decoder="nvimgcodec"), True, True),
         (lambda r: r["settings"].update(coverage="all"), False, True),
         (lambda r: r["settings"].update(window_edge=2.0), True, True),
         (lambda r: r["manifest"].update(sha256="1" * 64), True, True),
