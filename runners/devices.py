@@ -17,7 +17,7 @@ from tallymill.errors import ModelError, RunError
 class DeviceChoice:
     """``devices`` are what the models run on; ``why`` says how ``auto`` came to them: None where it was not asked.
 
-    ``cards`` are the names of the machine's cards, as far as they are known and one of them is used.
+    ``cards`` are the names of the cards among them, as far as they are known.
     """
 
     asked: str
@@ -64,7 +64,7 @@ def choose_devices(
     """
     found = devices.named(asked)
     if found:
-        return DeviceChoice(asked, found, cards=devices.cards().names if found != (devices.CPU,) else ())
+        return DeviceChoice(asked, found, cards=_names(found))
     if run is not None:
         return _as_before(run, made_on)
     runtimes = {name: _runtime_of(path) for name, path in models.items() if path is not None}
@@ -85,6 +85,13 @@ def choose_devices(
             hint="for the CPU, export the model --to onnx",
         )
     return _auto((devices.CPU,), here.told)
+
+
+def _names(found: tuple[str, ...]) -> tuple[str, ...]:
+    if found == (devices.CPU,):
+        return ()
+    names = devices.cards().names
+    return tuple(names[int(device.partition(":")[2])] for device in found) if names else ()
 
 
 def _auto(found: tuple[str, ...], why: str, names: tuple[str, ...] = ()) -> DeviceChoice:

@@ -31,6 +31,10 @@ def _optional(kind: _Kind) -> _Kind:
 _TEXT: _Kind = ("text", lambda value: isinstance(value, str))
 _PATH: _Kind = ("a path", lambda value: isinstance(value, str) and "\0" not in value)
 _OBJECT: _Kind = ("an object", lambda value: isinstance(value, dict))
+_TEXTS: _Kind = (
+    "a list of texts",
+    lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+)
 _FLAG: _Kind = ("true or false", lambda value: isinstance(value, bool))
 _WHOLE: _Kind = ("a whole number of at least 1", lambda value: type(value) is int and value >= 1)
 _COUNT: _Kind = ("a whole number", lambda value: type(value) is int and value >= 0)
@@ -69,6 +73,7 @@ _PERHAPS: dict[str, _Kind] = {
     "user_score.sha256": _optional(_TEXT),
     "device": ("cpu or cuda", lambda value: value in ("cpu", "cuda")),
     "device_choice": _OBJECT,
+    "device_choice.cards": _TEXTS,
     "continued": ("a list", lambda value: isinstance(value, list)),
 }
 _PROMPTS: dict[str, _Kind] = {"rows": _COUNT, "used": _COUNT}

@@ -11,7 +11,10 @@ import numpy as np
 
 from tallymill.engine.arrays import Array, stacked
 
-__all__ = ["Array", "Session", "TensorSpec", "any_tensor", "stack"]
+__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "stack"]
+AFTER_A_FAILURE = (
+    "what was done is kept, and the same command goes on from there; where memory ran out, with fewer --workers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Session(Protocol):
         Values are NumPy arrays, or tensors of torch on the session's device; what comes out is of the kind that went
         in, of the dtypes that ``outputs`` declares whatever the model computes in, and the caller's own: no later run
         writes to it. Where only some are tensors, the others are copied to the device, and tensors come out. Work on a
-        card is in the order of the caller's current stream.
+        card is in the order of the caller's current stream; a card that fails is a ``DeviceError``.
         """
         ...
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tallymill.engine.sessions.base import TensorSpec, any_tensor
-from tallymill.errors import MissingExtraError, ModelError
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor
+from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
 
 class TensorRtSession:
@@ -88,7 +88,7 @@ class TensorRtSession:
             made[spec.name] = torch.empty(shape, dtype=dtype, device=self.device)
             context.set_tensor_address(spec.name, made[spec.name].data_ptr())
         if not context.execute_async_v3(self._stream.cuda_stream):
-            raise ModelError(f"{self.model}: TensorRT could not run it")
+            raise DeviceError(f"{self.model}: TensorRT could not run it on {self.device}", hint=AFTER_A_FAILURE)
         return made
 
     def _sent(self, spec: TensorSpec, value: Any) -> Any:

@@ -144,10 +144,17 @@ def _record(run: Run) -> RunRecord:
         **{f"setting {name}": value for name, value in record["settings"].items()},
         "thresholds T": f"{thresholds[0]:g} at 1 to {thresholds[-1]:g} at 100",
         "images a shard": record["shard_items"],
-        "device": record.get("device"),
+        "device": _device(record),
         **{f"version of {name}": version for name, version in record["versions"].items()},
     }
     return RunRecord(str(run.path), record, [(name, str(value)) for name, value in facts.items() if value is not None])
+
+
+def _device(record: Mapping[str, Any]) -> str | None:
+    """Where the models ran, and on which kinds of cards where that was found out."""
+    kinds = ", ".join(dict.fromkeys(record.get("device_choice", {}).get("cards", ())))
+    device: str | None = record.get("device")
+    return f"{device}: {kinds}" if kinds else device
 
 
 def _prompts(given: Mapping[str, Any] | None) -> str | None:

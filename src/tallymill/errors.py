@@ -48,6 +48,10 @@ class ModelError(TallymillError):
     """A model that cannot be fetched, converted, checked or run."""
 
 
+class DeviceError(TallymillError):
+    """A card that failed while a model ran: it is no image's fault, and so ends the work instead of a row."""
+
+
 class RunError(TallymillError):
     """A RUN folder that cannot be continued or read as asked."""
 

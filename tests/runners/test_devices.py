@@ -14,7 +14,11 @@ def here(monkeypatch):
     """So many cards, and these runtimes that could use one."""
 
     def pretend(count, *runtimes):
-        monkeypatch.setattr(devices, "cards", lambda: Cards(count, f"somebody finds {count}", ("a card",) * count))
+        monkeypatch.setattr(
+            devices,
+            "cards",
+            lambda: Cards(count, f"somebody finds {count}", tuple(f"NVIDIA {number}" for number in range(count))),
+        )
         monkeypatch.setattr(devices, "cannot_use_a_card", lambda each: None if each in runtimes else f"{each}: cannot")
 
     return pretend
@@ -31,7 +35,7 @@ def test_what_is_asked_for_is_what_is_used(here, models):
     here(2, "onnx")
     chosen = choose_devices("cuda:1,0", models("onnx"))
     assert (chosen.devices, chosen.kind) == (("cuda:1", "cuda:0"), "cuda")
-    assert chosen.as_dict() == {"asked": "cuda:1,0", "devices": ["cuda:1", "cuda:0"], "cards": ["a card", "a card"]}
+    assert chosen.as_dict() == {"asked": "cuda:1,0", "devices": ["cuda:1", "cuda:0"], "cards": ["NVIDIA 1", "NVIDIA 0"]}
     assert choose_devices("cpu", models("onnx")).as_dict() == {"asked": "cpu", "devices": ["cpu"]}
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, save
 from tallymill.engine.sessions import ort
 from tallymill.engine.sessions.base import TensorSpec
 from tallymill.engine.sessions.ort import OnnxRuntimeSession, work_on_the_cpu
-from tallymill.errors import ModelError
+from tallymill.errors import DeviceError, ModelError
 
 
 def write(path, kind, shape):
@@ -156,3 +156,28 @@ def test_cards_are_counted_by_opening_them(cards, monkeypatch):
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_a_card)
     assert ort.count_cards.__wrapped__() == cards
     assert numbers == list(range(cards + 1))
+
+
+@pytest.mark.parametrize(
+    ("device", "text", "kind"),
+    [
+        ("cuda:0", "CUDA failure 700: an illegal memory access was encountered ; GPU=0", DeviceError),
+        ("cuda:0", "CUBLAS failure 14: CUBLAS_STATUS_INTERNAL_ERROR", DeviceError),
+        ("cuda:0", "bfc_arena.cc: Failed to allocate memory for requested buffer of size 9", DeviceError),
+        ("cuda:0", "CUDA error: out of memory", DeviceError),
+        ("cuda:0", "Non-zero status code returned while running Reshape node. providers/cuda/x.cc", ModelError),
+        ("cpu", "Failed to allocate memory for requested buffer of size 9", ModelError),
+    ],
+)
+def test_a_card_that_fails_is_no_fault_of_an_image(device, text, kind, tmp_path, monkeypatch):
+    session = OnnxRuntimeSession(write(tmp_path / "m.onnx", TensorProto.FLOAT, [1, 3]))
+
+    def fail(*_args):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(session, "device", device)
+    monkeypatch.setattr(session, "_session", SimpleNamespace(run=fail))
+    with pytest.raises(kind, match=r"m\.onnx: ") as caught:
+        session.run({"x": np.ones((1, 3), np.float32)})
+    assert not (kind is DeviceError and isinstance(caught.value, ModelError))
+    assert (caught.value.hint is not None) is (kind is DeviceError)

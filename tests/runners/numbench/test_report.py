@@ -9,6 +9,7 @@ from PIL import Image
 
 import tallymill
 from tallymill.errors import MissingExtraError, RunError, UsageError
+from tallymill.runners.numbench import report
 from tallymill.runners.sweep import sweep
 
 LAYOUTS = ("free", "grid", "scene", "random")
@@ -226,3 +227,19 @@ def test_the_command_prints_what_it_wrote(swept, tmp_path, command):
     wrong = command("report", "--out", tmp_path / "r.html")
     assert wrong.returncode == 2
     assert "no RUN given" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({}, None),
+        ({"device": "cpu"}, "cpu"),
+        ({"device": "cpu", "device_choice": {"asked": "auto", "devices": ["cpu"]}}, "cpu"),
+        (
+            {"device": "cuda", "device_choice": {"cards": ["NVIDIA B", "NVIDIA A", "NVIDIA B"]}},
+            "cuda: NVIDIA B, NVIDIA A",
+        ),
+    ],
+)
+def test_the_device_is_told_with_the_kinds_of_cards(record, told):
+    assert report._device(record) == told

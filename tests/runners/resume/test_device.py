@@ -7,7 +7,9 @@ import pytest
 import tallymill
 from tallymill.engine import devices
 from tallymill.engine.devices import Cards
-from tallymill.errors import ModelError, RunError, UsageError
+from tallymill.engine.sessions.ort import OnnxRuntimeSession
+from tallymill.engine.settings import Settings
+from tallymill.errors import DeviceError, ModelError, RunError, UsageError
 
 
 @pytest.fixture
@@ -18,7 +20,11 @@ def manifest(tmp_path, manifest_file):
 @pytest.fixture
 def here(monkeypatch):
     def pretend(count):
-        monkeypatch.setattr(devices, "cards", lambda: Cards(count, f"somebody finds {count}", ("NVIDIA X",) * count))
+        monkeypatch.setattr(
+            devices,
+            "cards",
+            lambda: Cards(count, f"somebody finds {count}", tuple(f"NVIDIA {number}" for number in range(count))),
+        )
 
     return pretend
 
@@ -40,12 +46,12 @@ def test_the_choice_and_its_reason_are_recorded(manifest, tmp_path, here):
         "why": "no detector has a model",
     }
     here(2)
-    sweep(manifest, tmp_path / "CARD", "cuda:1,0")
+    sweep(manifest, tmp_path / "CARD", "cuda:1")
     assert record(tmp_path / "CARD")["device"] == "cuda"
     assert record(tmp_path / "CARD")["device_choice"] == {
-        "asked": "cuda:1,0",
-        "devices": ["cuda:1", "cuda:0"],
-        "cards": ["NVIDIA X", "NVIDIA X"],
+        "asked": "cuda:1",
+        "devices": ["cuda:1"],
+        "cards": ["NVIDIA 1"],
     }
 
 
@@ -114,3 +120,26 @@ def test_a_model_that_cannot_use_the_device_leaves_nothing_behind(tmp_path, imag
     with pytest.raises(ModelError, match=r"one\.onnx: the device 'cuda:0' was asked for, and this ONNX Runtime"):
         tallymill.sweep(images, tmp_path / "RUN", ensemble=tiny, device="cuda", workers=0)
     assert not (tmp_path / "RUN").exists()
+
+
+def test_a_card_that_fails_ends_the_sweep_and_writes_no_error_rows(
+    tmp_path, image_folder, image_ensemble_file, monkeypatch
+):
+    images = image_folder(tmp_path / "images", 40)
+    tiny = image_ensemble_file(tmp_path / "tiny.toml", "one")
+    run, left = OnnxRuntimeSession.run, iter(range(100))
+
+    def fails_in_the_second_shard(self, inputs):
+        if next(left) == 99:
+            raise DeviceError("cuda:0 failed", hint="go on")
+        return run(self, inputs)
+
+    monkeypatch.setattr(OnnxRuntimeSession, "run", fails_in_the_second_shard)
+    options = {"ensemble": tiny, "workers": 0, "settings": Settings(slices=(2,))}
+    with pytest.raises(DeviceError, match="cuda:0 failed"):
+        tallymill.sweep(images, tmp_path / "RUN", **options)
+    monkeypatch.setattr(OnnxRuntimeSession, "run", run)
+    summary = tallymill.load(tmp_path / "RUN").summary()
+    assert (summary.done, summary.error) == (16, 0)
+    summary = tallymill.sweep(images, tmp_path / "RUN", **options)
+    assert (summary.done, summary.error) == (40, 0)
