@@ -109,8 +109,8 @@ def _build(
     manifest = _manifest(recipe, source, loaded, list(dict.fromkeys(files)))
     _write(folder, manifest)
     if all(finding.passed for finding in findings):
-        log("comparing the detector with the original")
-        findings += gate.examine_whole(loaded, open_detector(load_bundle(folder), recipe.name))
+        log("comparing the whole with the original")
+        findings += gate.examine_bundle(loaded, load_bundle(folder))
         if engines is not None and all(finding.passed for finding in findings):
             found = _build_engines(manifest, loaded, folder, engines, log)
             findings += found

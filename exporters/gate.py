@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Detector
+from tallymill.engine.detectors.buckets import Size
+from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.base import Array, Session, stack
-from tallymill.exporters.recipes.parts import Loaded, Part
+from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part
 
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
-BOX, SCORE = 1.0, 1e-3  # pixels and confidence, of the whole detector against the original
 FLOOR = 0.05  # confidences below are not recorded in a sweep
 PICTURES = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
 _FILL = -1e4  # stands for -inf: logits of what is masked
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far the whole detector may be from the original: pixels, and confidence. ``half``: it computes in float16."""
+
+    box: float = 1.0
+    score: float = 1e-3
+    half: bool = False
+
+
+EXACT = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +65,40 @@ def examine(name: str, part: Part, session: Session) -> list[Finding]:
     return findings + _slots(name, part, session.run)
 
 
-def examine_whole(loaded: Loaded, detector: Detector) -> list[Finding]:
+def examine_bundle(loaded: Loaded, bundle: Bundle, bounds: Bounds = EXACT) -> list[Finding]:
+    """The whole model of a bundle, from pixels to what it is asked for, against the original."""
+    if isinstance(loaded.original, ArrayOriginal):
+        tolerance = loaded.original.half if bounds.half else loaded.original.tolerance
+        return examine_arrays(
+            loaded.original, loaded.original.open(bundle), loaded.pictures or PICTURES, tolerance=tolerance
+        )
+    return examine_whole(loaded, open_detector(bundle, bundle.name), bounds)
+
+
+def examine_arrays(
+    original: ArrayOriginal, model: Callable[..., Array], sizes: Sequence[Size], *, tolerance: float
+) -> list[Finding]:
+    """A model whose answer is an array against the original, on drawn pictures: each further one of a size is the
+    first, moved.
+    """
+    findings = []
+    for size in sizes:
+        first = draw(*size)
+        pictures = [np.roll(first, (3 * place, -2 * place), (0, 1)) for place in range(original.images)]
+        check = f"picture of {size[1]}x{size[0]} against the original"
+        off = difference(model(*pictures), original.answer(*pictures))
+        findings.append(Finding("whole", check, original.output, off, tolerance))
+    return findings
+
+
+def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) -> list[Finding]:
     """The detector from pixels to boxes against the original, on drawn pictures of several shapes.
 
-    Each box of the original that is well above the floor has one of ours within ``BOX`` pixels and ``SCORE`` of
-    confidence, and there are as many at .5, where hard counts are made.
+    Each box of the original that is well above the floor has one of ours within the bounds, and there are as many
+    at .5, where hard counts are made.
     """
+    if isinstance(loaded.original, ArrayOriginal):
+        raise TypeError(f"{loaded.family} is no family of detectors")
     detector.learn(loaded.categories)
     classes = np.arange(len(loaded.categories))
     if not detector.spec.open_vocabulary:
@@ -74,11 +116,11 @@ def examine_whole(loaded: Loaded, detector: Detector) -> list[Finding]:
         for place, (boxes, scores) in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
-            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores))
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores), bounds)
     return findings
 
 
-def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array]) -> list[Finding]:
+def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array], bounds: Bounds) -> list[Finding]:
     """The farthest that a box of the original is from the nearest of ours, and how the counts at .5 differ."""
     sure = wanted[1] >= FLOOR
     farthest_box = farthest_score = 0.0
@@ -88,16 +130,16 @@ def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array]) 
             break
         pixels = np.abs(found[0] - box).max(axis=1)
         confidence = np.abs(found[1] - score)
-        nearest = int(np.argmin(pixels / BOX + confidence / SCORE))
+        nearest = int(np.argmin(pixels / bounds.box + confidence / bounds.score))
         farthest_box = max(farthest_box, float(pixels[nearest]))
         farthest_score = max(farthest_score, float(confidence[nearest]))
     # A confidence within the tolerance of .5 may fall on either side.
-    least, most = ((found[1] >= 0.5 + side * SCORE).sum() for side in (1, -1))
+    least, most = ((found[1] >= 0.5 + side * bounds.score).sum() for side in (1, -1))
     count = (wanted[1] >= 0.5).sum()
     off = max(least - count, count - most, 0)
     return [
-        Finding("whole", check, "boxes (pixels)", farthest_box, BOX),
-        Finding("whole", check, "confidences", farthest_score, SCORE),
+        Finding("whole", check, "boxes (pixels)", farthest_box, bounds.box),
+        Finding("whole", check, "confidences", farthest_score, bounds.score),
         Finding("whole", check, "count at .5", float(off), 0.0),
     ]
 

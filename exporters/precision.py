@@ -33,7 +33,11 @@ _LARGEST, _LEAST = 65504.0, 6.2e-5  # of a half, and the least that keeps its bi
 
 # Of these families, only nodes of such modules are halved; of others all that may be. The parts that are named here are
 # run once a category and stay as they are.
-_ONLY = {"grounding_dino": re.compile(r"model\.backbone\.")}
+_ONLY = {
+    "grounding_dino": re.compile(r"model\.backbone\."),
+    # A flow is a sum of twelve updates, looked up at places that each of them moves.
+    "raft": re.compile(r"model\.(feature|context)_encoder\."),
+}
 _WHOLE_PARTS = ("text",)
 _SUFFIX = "/half"
 

@@ -19,18 +19,18 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Any:
-    """As ``torch.nn.functional.grid_sample``, of images, bilinear, with zeros outside and corners not aligned.
+    """As ``torch.nn.functional.grid_sample``, of images, bilinear, with zeros outside.
 
-    ``values`` [N, C, H, W] float, ``grid`` [N, Q, P, 2] float: x and y, -1 and 1 at the outer edges. Returns
-    [N, C, Q, P]; what is not finite becomes NaN, and no place is ever read that is not there. Raises ``ValueError`` for
-    other kinds of sampling.
+    ``values`` [N, C, H, W] float, ``grid`` [N, Q, P, 2] float: x and y, -1 and 1 at the outer edges, or with
+    ``align_corners`` at the centres of the outer pixels. Returns [N, C, Q, P]; what is not finite becomes NaN, and no
+    place is ever read that is not there. Raises ``ValueError`` for other kinds of sampling.
     """
     import torch
 
-    if values.ndim != 4 or (mode, padding_mode, bool(align_corners)) != ("bilinear", "zeros", False):
+    if values.ndim != 4 or (mode, padding_mode) != ("bilinear", "zeros"):
         raise ValueError(f"only bilinear sampling of images with zeros outside, not {mode}, {padding_mode}")
     height, width = values.shape[2:]
-    x, y = (_pixels(grid[..., axis], side) for axis, side in ((0, width), (1, height)))
+    x, y = (_pixels(grid[..., axis], side, bool(align_corners)) for axis, side in ((0, width), (1, height)))
     left, top = (torch.floor(at).clamp(max=side - 1) for at, side in ((x, width), (y, height)))
     right_weight, lower_weight = x - left, y - top
     # A frame of one pixel of zeros; what is farther away has been brought to it.
@@ -47,14 +47,17 @@ def grid_sample(
     return (upper + lower).unflatten(2, grid.shape[1:3])
 
 
-def _pixels(at: Any, side: int) -> Any:
+def _pixels(at: Any, side: int, corners: bool) -> Any:
     """From -1..1 to the index of a pixel, at most one pixel outside."""
-    return ((at + 1) * (side / 2) - 0.5).clamp(-1, side)
+    index = (at + 1) * ((side - 1) / 2) if corners else (at + 1) * (side / 2) - 0.5
+    return index.clamp(-1, side)
 
 
 @contextlib.contextmanager
 def without_grid_sample() -> Iterator[None]:
-    """Meanwhile ``torch.nn.functional.grid_sample``, which all deformable attention of transformers calls, is ours."""
+    """Meanwhile ``torch.nn.functional.grid_sample`` is ours: all deformable attention of transformers calls it, and
+    RAFT of torchvision.
+    """
     import torch
 
     with unittest.mock.patch.object(torch.nn.functional, "grid_sample", grid_sample):

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.bundles import Bundle
 from tallymill.engine.sessions.base import Array
 
 
@@ -42,15 +43,15 @@ class Loaded:
     """A model of published weights, cut into parts. ``numbers`` is what the family's detector reads.
 
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
-    reading of the outputs. ``categories`` are some that it can be asked for, ``pictures`` heights and widths to try
-    (the gate's own, if there are none). ``following`` takes the place of ``original`` for a model with choices.
-    ``tokenizer`` is JSON of ``tokenizers``.
+    reading of the outputs; of a model that is no detector, an ``ArrayOriginal``. ``categories`` are some that it can
+    be asked for, ``pictures`` heights and widths to try (the gate's own, if there are none). ``following`` takes the
+    place of ``original`` for a model with choices. ``tokenizer`` is JSON of ``tokenizers``.
     """
 
     family: str
     parts: Mapping[str, Part]
     numbers: Mapping[str, Any]
-    original: Original
+    original: Original | ArrayOriginal
     categories: tuple[str, ...] = ("cat", "dog")
     pictures: tuple[tuple[int, int], ...] = ()
     tokenizer: str | None = None
@@ -63,6 +64,22 @@ class Original(Protocol):
     def __call__(self, image: NDArray[np.uint8], categories: Sequence[str]) -> list[tuple[Array, Array]]:
         """RGB uint8 [H, W, 3] -> of each category boxes [P, 4] xyxy in pixels and confidences [P], in any order."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOriginal:
+    """A model as its authors run it, whose answer is an array and no boxes: a flow, or another image.
+
+    ``answer`` takes ``images`` RGB uint8 [H, W, 3] of one size; ``open`` makes of a bundle what takes the same. Their
+    answers may differ by ``tolerance``, in half precision by ``half``; ``output`` says what they are and their unit.
+    """
+
+    answer: Callable[..., Array]
+    open: Callable[[Bundle], Callable[..., Array]]
+    images: int
+    output: str
+    tolerance: float
+    half: float
 
 
 class Following(Protocol):
