@@ -20,7 +20,11 @@ def make_folder(family: str, folder: Path, *, small: bool = False) -> Path:
     """Write a model of a family, its tokenizer and its image processor; with ``small`` of 32 dimensions."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    makers: Mapping[str, Callable[[str, Path, bool], None]] = {"owlvit": _owl, "owlv2": _owl}
+    makers: Mapping[str, Callable[[str, Path, bool], None]] = {
+        "owlvit": _owl,
+        "owlv2": _owl,
+        "grounding_dino": _grounding_dino,
+    }
     makers[family](family, folder, small)
     return folder
 
@@ -51,6 +55,30 @@ def _owl(family: str, folder: Path, small: bool) -> None:
     made.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     images.save_pretrained(folder)
+
+
+def _grounding_dino(_family: str, folder: Path, small: bool) -> None:
+    """Of the size of grounding-dino-tiny, with Swin-T and BERT base."""
+    if small:
+        raise ValueError("a Grounding DINO of the published size only")
+    swin = {"embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": 7, "image_size": 224}
+    config = transformers.GroundingDinoConfig(
+        backbone_config=transformers.SwinConfig(**swin, out_indices=[2, 3, 4]), text_config=transformers.BertConfig()
+    )
+    # The noise keeps proposals apart, of which the model starts from the best.
+    stirred(transformers.GroundingDinoForObjectDetection(config), 0.01).save_pretrained(folder)
+    bert_tokenizer().save_pretrained(folder)
+    transformers.GroundingDinoImageProcessor().save_pretrained(folder)
+
+
+def bert_tokenizer() -> Any:
+    """Letters, some words, and the tokens that close a phrase where Grounding DINO looks for them."""
+    fixed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pieces = iter([*letters, *(f"##{letter}" for letter in letters), "cat", "dog", "wet", "st", "-", "'"])
+    names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
+    vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
+    return transformers.BertTokenizerFast(vocab=vocab)
 
 
 def clip_tokenizer() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 import platform
 import shutil
 import tempfile
@@ -102,7 +103,7 @@ def _build(
         log(f"exporting {name}")
         files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""), grid_sample=engines is None)
         log(f"comparing {name} with the model in torch")
-        findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx"))
+        findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx", threads=_cores()))
     if loaded.tokenizer is not None:
         files.append(folder / "tokenizer.json")
         files[-1].write_text(loaded.tokenizer, "utf-8")
@@ -168,6 +169,11 @@ def _manifest(
         "opset": OPSET if isinstance(loaded, Loaded) else None,
         "versions": {"python": platform.python_version(), **_versions()},
     }
+
+
+def _cores() -> int:
+    """The gate has nothing to do beside the graph that it runs, so that this may have every core."""
+    return len(os.sched_getaffinity(0))
 
 
 def _hashes(files: Iterable[Path]) -> dict[str, str]:

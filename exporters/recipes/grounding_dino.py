@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tallymill.engine.detectors.buckets import Buckets, Size, name
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
-from tallymill.exporters.recipes.bucketed import pictures
+from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained
@@ -54,6 +54,7 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
             inputs.examples(vary),
             {"image": (0,), "image_mask": (0,), **_TEXT_AXES},
             vary,
+            batches=batches(size),
             choices=("proposals",),
             weights="image.weights",
         )

@@ -15,7 +15,7 @@ from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
-from tallymill.exporters.recipes.bucketed import pictures
+from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, is_local
@@ -110,6 +110,7 @@ def _part(model: Any, size: Size) -> Part:
         {"image": torch.zeros(2, 3, *size), "mask": torch.ones(2, *size, dtype=torch.bool)},
         {"image": (0,), "mask": (0,)},
         lambda batch, seed: _padded(batch, seed, size),
+        batches=batches(size),
         weights="image.weights",
     )
 

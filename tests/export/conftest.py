@@ -15,7 +15,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 
-from tallymill.bench.random_models import make_folder, stirred
+from tallymill.bench.random_models import bert_tokenizer, make_folder, stirred
 
 
 @pytest.fixture(scope="session")
@@ -66,16 +66,6 @@ def grounding_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str]
         return folder
 
     return make
-
-
-def bert_tokenizer() -> transformers.BertTokenizerFast:
-    """Letters, some words, and the tokens that close a phrase where the model looks for them."""
-    fixed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = iter([*letters, *(f"##{letter}" for letter in letters), "cat", "dog", "wet", "st", "-", "'"])
-    names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
-    vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
-    return transformers.BertTokenizerFast(vocab=vocab)
 
 
 @pytest.fixture(scope="session")
