@@ -1,7 +1,7 @@
 """Detection of two categories an image: tallymill on ONNX Runtime beside the pipeline of transformers, same weights.
 
 The weights are random, the sizes those that are published. Images lie decoded in memory; each peer prepares, runs and
-reads them. The model is exported first, which takes minutes. Needs ``pip install 'tallymill[bench,export]'``.
+reads them. The model is exported first, which takes minutes. Needs ``pip install 'tallymill[bench,cpu,export]'``.
 """
 
 from __future__ import annotations
