@@ -12,15 +12,17 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
 from tallymill.engine.pipeline import Report
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, is_of_the_card
 from tallymill.engine.settings import Settings
-from tallymill.errors import TallymillError
+from tallymill.errors import DeviceError, TallymillError
 from tallymill.runners.build import build_pipeline
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of
@@ -51,6 +53,7 @@ class Worker:
 
     def __init__(self, spec: WorkerSpec) -> None:
         record, run = spec.record, RunFolder(Path(spec.run))
+        self._device = spec.devices[0]
         self._pipe = build_pipeline(
             ensemble_of(record),
             {name: None if path is None else Path(path) for name, path in spec.models.items()},
@@ -58,14 +61,15 @@ class Worker:
             plan_of(record),
             image_root=record["manifest"]["image_root"],
             keep_suppressed=record["keep_suppressed"],
-            device=spec.devices[0],
+            device=self._device,
         )
         self._sink = Sink(run.path, stamps_of(record), keep_suppressed=record["keep_suppressed"])
         self._items = ItemFile(run.items_path)
 
     def score(self, shard: Shard, report: Report) -> ShardSummary:
         """Score one shard (see ``score_shard``)."""
-        return score_shard(shard, self._items, self._pipe, self._sink, report)
+        with _naming_the_card(self._device):
+            return score_shard(shard, self._items, self._pipe, self._sink, report)
 
     def close(self) -> None:
         """Close the files that are held open."""
@@ -115,6 +119,17 @@ def _limit_threads() -> None:
 
     cv2.setNumThreads(1)
     pa.set_cpu_count(1)
+
+
+@contextmanager
+def _naming_the_card(device: str) -> Iterator[None]:
+    """What torch raises of a card, between one model and the next, as the error that a session would raise."""
+    try:
+        yield
+    except RuntimeError as exc:
+        if not is_of_the_card(device, exc):
+            raise
+        raise DeviceError(f"{device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
 
 
 def _use(device: str) -> None:

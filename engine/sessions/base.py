@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 
 from tallymill.engine.arrays import Array, stacked
 
-__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "stack"]
+__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "is_of_the_card", "stack"]
 AFTER_A_FAILURE = (
     "what was done is kept, and the same command goes on from there; where memory ran out, with fewer --workers"
 )
+
+# How ONNX Runtime and torch word failures of a card, which concern no image more than the next.
+_OF_THE_CARD = re.compile(r"\b(CUDA|CUBLAS|CUDNN|CUFFT) (failure|error)|allocate memory|out of memory", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,11 @@ class Session(Protocol):
 def any_tensor(inputs: Mapping[str, Any]) -> bool:
     """Whether one of a session's inputs is a tensor of torch, so that tensors must come out."""
     return not all(isinstance(value, np.ndarray) for value in inputs.values())
+
+
+def is_of_the_card(device: str, error: Exception) -> bool:
+    """Whether an error, met while a model ran on ``device``, says that the card failed: a ``DeviceError``, then."""
+    return device != "cpu" and _OF_THE_CARD.search(str(error)) is not None
 
 
 def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -11,14 +11,13 @@ import functools
 import importlib
 import io
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card
 from tallymill.engine.words import counted, listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
@@ -28,8 +27,6 @@ LIBRARIES = (
     "onnxruntime-gpu found no card, or not the CUDA and cuDNN it was built for: it wrote which to standard error, and "
     "`python -c 'import onnxruntime; onnxruntime.print_debug_info()'` lists what is there"
 )
-# How ONNX Runtime and torch word failures of a card, which concern no image more than the next.
-_OF_THE_CARD = re.compile(r"\b(CUDA|CUBLAS|CUDNN|CUFFT) (failure|error)|allocate memory|out of memory", re.IGNORECASE)
 # Operators that do a model's work. ONNX Runtime places those that compute shapes on the CPU on purpose; where one of
 # these is there, it has no kernel for the card, and activations would go to and fro, image by image, unsaid.
 WORK = frozenset(
@@ -123,7 +120,7 @@ class OnnxRuntimeSession:
         except ModelError:
             raise
         except Exception as exc:  # as above
-            if self.device != "cpu" and _OF_THE_CARD.search(str(exc)):
+            if is_of_the_card(self.device, exc):
                 raise DeviceError(f"{self.model}: {self.device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
             raise ModelError(f"{self.model}: {exc}") from exc
         return dict(zip(self._outputs, values, strict=True))

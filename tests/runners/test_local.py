@@ -9,7 +9,15 @@ from types import SimpleNamespace
 import pytest
 
 import tallymill
-from tallymill.errors import ImageError, MissingExtraError, ModelError, RunError, TallymillError, UsageError
+from tallymill.errors import (
+    DeviceError,
+    ImageError,
+    MissingExtraError,
+    ModelError,
+    RunError,
+    TallymillError,
+    UsageError,
+)
 from tallymill.runners import local, worker
 from tallymill.runners.local import default_workers, require_workers, run_shards
 from tallymill.runners.plan import shards_of
@@ -256,3 +264,25 @@ def test_a_worker_makes_its_card_the_current_one(monkeypatch):
     assert used == []
     worker._use("cuda:1")
     assert used == ["cuda:1"]
+
+
+@pytest.mark.parametrize(
+    ("device", "text", "kind"),
+    [
+        ("cuda:0", "CUDA out of memory. Tried to allocate 2.00 GiB.", DeviceError),
+        ("cuda:0", "CUDA error: an illegal memory access was encountered", DeviceError),
+        ("cuda:0", "a defect of ours", RuntimeError),
+        ("cpu", "CUDA error: this would be odd", RuntimeError),
+    ],
+)
+def test_what_torch_raises_of_a_card_is_told_as_such(device, text, kind, tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+
+    def fail(*_args):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(worker, "score_shard", fail)
+    with pytest.raises(kind) as caught:
+        run_shards(job.shards(), replace(job.spec, devices=(device,)), 0, lambda *_: None)
+    assert type(caught.value) is kind
+    assert text in str(caught.value)
