@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import helper, numpy_helper
 
 from tallymill.errors import ModelError
 from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
-from tallymill.exporters.recipes.parts import Part
+from tallymill.exporters.recipes.parts import Loaded, Part
 from tallymill.exporters.to_onnx import export_part
 
 RECIPE = recipe_of("owlvit-base-patch32")
@@ -90,7 +92,73 @@ def test_an_export_that_is_another_model_is_refused(tmp_path):
     assert "batch of 2 against torch" in refused(OnnxRuntimeSession(tmp_path / "sampling.onnx"))
 
 
-@pytest.mark.parametrize("numbers", [{"mean": [0.0, 0.0, 0.0]}, {"resample": "bilinear"}, {"template": "{}"}])
+def leak(file, rows):
+    """Make each GridSample of a graph read the values of the image before its own in the batch, as an engine does that
+    mixes them: ``rows`` of its first axis are one image. A batch of one is as before.
+    """
+    model = onnx.load(file)
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "GridSample":
+            own = f"{node.name}/leak"
+            ends = {"begin": -(2**62), "back": -rows, "end": 2**62, "axis": 0}
+            for name, value in ends.items():
+                model.graph.initializer.append(numpy_helper.from_array(np.array([value], np.int64), f"{own}/{name}"))
+            for part, start, end in (("last", "back", "end"), ("others", "begin", "back")):
+                inputs = [node.input[0], f"{own}/{start}", f"{own}/{end}", f"{own}/axis"]
+                nodes.append(helper.make_node("Slice", inputs, [f"{own}/{part}"]))
+            nodes.append(helper.make_node("Concat", [f"{own}/last", f"{own}/others"], [own], axis=0))
+            node.input[0] = own
+        nodes.append(node)
+    assert len(nodes) > len(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.save(model, file)
+
+
+def leaking(monkeypatch, rows):
+    """Meanwhile every graph that is exported leaks."""
+
+    def export_leaking(part, file, *args, **options):
+        files = export_part(part, file, *args, **options)
+        leak(file, rows)
+        return files
+
+    monkeypatch.setattr("tallymill.exporters.export.export_part", export_leaking)
+
+
+def test_a_graph_whose_sampling_leaks_between_slots_is_refused(tmp_path, monkeypatch):
+    def load(_weights):
+        return Loaded("owlvit", {"sampling": part()}, {}, lambda _image, _categories: [])
+
+    leaking(monkeypatch, rows=1)
+    with pytest.raises(ModelError, match="nothing was installed") as caught:
+        export(replace(RECIPE, load=load), tmp_path, out=tmp_path / "out" / "bundle")
+    for slot in range(5):
+        assert f"sampling, slot {slot} of 5 against alone: found differs by" in caught.value.message
+    assert "batch of 1 " not in caught.value.message
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_detector_whose_attention_leaks_between_slots_is_refused(rf_detr_folder, tmp_path, monkeypatch):
+    leaking(monkeypatch, rows=4)  # heads of its deformable attention
+    log = []
+    with pytest.raises(ModelError, match="nothing was installed") as caught:
+        export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path / "bundle", log=log.append)
+    refused = [line for line in caught.value.message.splitlines() if line.endswith("<-- refused")]
+    assert any("slot 0 of 5 against alone: boxes differs by" in line for line in refused)
+    assert not any("batch of 1 " in line for line in refused)
+    # The whole detector sees one image at a time, and would have let it pass: it was not asked.
+    assert log[-1] == "comparing image with the model in torch"
+    assert not list(tmp_path.iterdir())
+
+
+MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]  # of OWL-ViT's image processor
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"mean": [0.0, 0.0, 0.0]}, {"mean": STD, "std": MEAN}, {"resample": "bilinear"}, {"template": "{}"}]
+)
 def test_a_detector_that_prepares_its_input_otherwise_is_refused(numbers, owl_folder, tmp_path):
     def load(weights):
         loaded = RECIPE.load(weights)
@@ -98,7 +166,18 @@ def test_a_detector_that_prepares_its_input_otherwise_is_refused(numbers, owl_fo
 
     with pytest.raises(ModelError, match="nothing was installed") as caught:
         export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
-    assert "against the original" in caught.value.message
+    assert "whole, picture of 320x240, 'cat' against the original: confidences differs by" in caught.value.message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lost", ["mean", "std"])
+def test_a_detector_that_does_not_know_how_to_prepare_its_input_is_not_installed(lost, owl_folder, tmp_path):
+    def load(weights):
+        loaded = RECIPE.load(weights)
+        return replace(loaded, numbers={key: value for key, value in loaded.numbers.items() if key != lost})
+
+    with pytest.raises(ModelError, match=f"its numbers lack {lost}"):
+        export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
 
 
