@@ -22,7 +22,7 @@ from tallymill.engine.words import counted, listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
 CUDA = "CUDAExecutionProvider"
-INSTALL = "pip install onnxruntime-gpu, after pip uninstall onnxruntime: each of the two overwrites the other"
+INSTALL = "pip uninstall onnxruntime, then pip install 'tallymill[gpu]': onnxruntime-gpu would lie in the same folder"
 LIBRARIES = (
     "onnxruntime-gpu found no card, or not the CUDA and cuDNN it was built for: it wrote which to standard error, and "
     "`python -c 'import onnxruntime; onnxruntime.print_debug_info()'` lists what is there"

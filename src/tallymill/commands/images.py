@@ -79,7 +79,7 @@ def sweep(
     system
         The system's name for rows that have none.
     workers
-        Processes; by default one for each processor.
+        Processes; by default one for each processor, or two for each card.
     part
         i/n: the i-th of n shares, for a job array. A RUN is cut into shards of consecutive images; a share is every
         n-th of them.

@@ -76,7 +76,7 @@ def test_a_provider_that_is_not_built_in_is_refused(tmp_path):
         ModelError, match=r"m\.onnx: the device 'cuda:0' was asked for, .* only .*CPUExecution"
     ) as caught:
         OnnxRuntimeSession(model, device="cuda:0")
-    assert "pip install onnxruntime-gpu, after pip uninstall onnxruntime" in caught.value.hint
+    assert "pip uninstall onnxruntime, then pip install 'tallymill[gpu]'" in caught.value.hint
 
 
 def test_a_provider_that_onnx_runtime_leaves_out_without_an_error_is_refused(tmp_path, monkeypatch):
