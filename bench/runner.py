@@ -28,6 +28,10 @@ ENTRIES = {
         "tallymill.bench.kernels.match",
         "matching of boxes and assignment against lap, lapx, SciPy, pycocotools",
     ),
+    "matrix": (
+        "tallymill.bench.matrix",
+        "small models of every family on ONNX Runtime, torch and TensorRT: differences from the originals",
+    ),
     "mask_iou": ("tallymill.bench.kernels.mask_iou", "mask IoU and packing against pycocotools, NumPy and torch"),
     "nms": (
         "tallymill.bench.kernels.nms",

@@ -62,6 +62,10 @@ class Bundle:
             raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
         if self.runtime in CARD_ONLY:
             return self._engines_of(part)
+        if self.runtime == "torch":
+            from tallymill.engine.sessions.pytorch import TorchSession
+
+            return TorchSession(self.folder / self.parts[part], threads=threads, device=self.device)
         if self.runtime != "onnx":
             raise self.error(f"was exported for the runtime {self.runtime!r}, which this version does not have")
         from tallymill.engine.sessions.ort import OnnxRuntimeSession

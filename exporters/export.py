@@ -18,7 +18,7 @@ from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_b
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
-from tallymill.exporters import gate, to_tensorrt, weights
+from tallymill.exporters import gate, to_tensorrt, to_torch, weights
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
 from tallymill.exporters.hub import bundle_folder
@@ -39,14 +39,15 @@ def export(
     out: Path | None = None,
     options: Mapping[str, Any] | None = None,
     engines: to_tensorrt.Target | None = None,
+    programs: to_torch.Programs | None = None,
     log: Callable[[str], None] = _silent,
 ) -> Bundle:
-    """Export a model to ONNX, put it before the gate, and install it.
+    """Export a model to ONNX, or to ``programs`` of torch, put it before the gate, and install it.
 
     ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
     ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name); ``options``
-    what the recipe takes besides, such as ``buckets``; ``engines`` what engines of TensorRT are built for, in a bundle
-    that is named after it too. What was there is replaced in one step. Raises ``ModelError``
+    what the recipe takes besides, such as ``buckets``; ``engines`` what engines of TensorRT are built for; a bundle of
+    them, or of programs, is named after that too. What was there is replaced in one step. Raises ``ModelError``
     when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
     ``UsageError`` for an option that the recipe does not know.
     """
@@ -54,6 +55,8 @@ def export(
         with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
             import torch  # noqa: F401
             import transformers  # noqa: F401
+    if engines is not None and programs is not None:
+        raise UsageError("a bundle has engines of TensorRT or programs of torch, not both")
     if engines is not None:
         to_tensorrt.check(engines)
     source = recipe.weights if source is None else source
@@ -61,8 +64,9 @@ def export(
     loaded = recipe.load(source, **_known(recipe, options or {}))
     if isinstance(loaded, Given) and engines is not None:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, of which no engines are built yet")
-    name = recipe.name if engines is None else to_tensorrt.name_of(recipe.name, engines)
-    target = bundle_folder(name) if out is None else out
+    if isinstance(loaded, Given) and programs is not None:
+        raise UsageError(f"the model {recipe.name} comes as ONNX files, which torch does not run")
+    target = bundle_folder(_name(recipe.name, engines, programs)) if out is None else out
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
@@ -70,6 +74,8 @@ def export(
             built.mkdir()
             if isinstance(loaded, Given):
                 findings = _build_given(recipe, source, loaded, built, log)
+            elif programs is not None:
+                findings = _build_programs(recipe, source, loaded, built, programs, log)
             else:
                 findings = _build(recipe, source, loaded, built, engines, log)
             _refuse(recipe.name, findings)
@@ -77,6 +83,12 @@ def export(
     except OSError as exc:
         raise ModelError(f"{target}: cannot be written: {exc}", hint="--out FOLDER takes another place") from exc
     return load_bundle(target)
+
+
+def _name(model: str, engines: to_tensorrt.Target | None, programs: to_torch.Programs | None) -> str:
+    if programs is not None:
+        return to_torch.name_of(model, programs)
+    return model if engines is None else to_tensorrt.name_of(model, engines)
 
 
 def _known(recipe: WeightsRecipe, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,9 +116,7 @@ def _build(
         files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""), grid_sample=engines is None)
         log(f"comparing {name} with the model in torch")
         findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx", threads=_cores()))
-    if loaded.tokenizer is not None:
-        files.append(folder / "tokenizer.json")
-        files[-1].write_text(loaded.tokenizer, "utf-8")
+    files += _tokenizer(loaded, folder)
     manifest = _manifest(recipe, source, loaded, list(dict.fromkeys(files)))
     _write(folder, manifest)
     if all(finding.passed for finding in findings):
@@ -117,6 +127,36 @@ def _build(
             findings += found
     _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
     return findings
+
+
+def _build_programs(
+    recipe: WeightsRecipe,
+    source: str | Path,
+    loaded: Loaded,
+    folder: Path,
+    programs: to_torch.Programs,
+    log: Callable[[str], None],
+) -> list[gate.Finding]:
+    """Write the files of a bundle for torch; what the gate found."""
+    files, findings = to_torch.into_programs(loaded, folder, programs, log)
+    files += _tokenizer(loaded, folder)
+    manifest = _manifest(recipe, source, loaded, files, suffix="pt2")
+    manifest.update(runtime="torch", precision=programs.precision, opset=None)
+    _write(folder, manifest)
+    if all(finding.passed for finding in findings):
+        log("comparing the whole with the original")
+        findings += gate.examine_bundle(loaded, load_bundle(folder), programs.bounds)
+    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    return findings
+
+
+def _tokenizer(loaded: Loaded, folder: Path) -> list[Path]:
+    """The file of the tokenizer, if the model has one."""
+    if loaded.tokenizer is None:
+        return []
+    file = folder / "tokenizer.json"
+    file.write_text(loaded.tokenizer, "utf-8")
+    return [file]
 
 
 def _build_engines(
@@ -145,7 +185,7 @@ def _build_given(
 
 
 def _manifest(
-    recipe: WeightsRecipe, source: str | Path, loaded: Loaded | Given, files: Sequence[Path]
+    recipe: WeightsRecipe, source: str | Path, loaded: Loaded | Given, files: Sequence[Path], suffix: str = "onnx"
 ) -> dict[str, Any]:
     tokenizer = loaded.tokenizer if isinstance(loaded, Loaded) else None
     hashes = _hashes(files)
@@ -157,7 +197,7 @@ def _manifest(
         "runtime": "onnx",
         "precision": "fp32",
         "sha256": digest_of(hashes, loaded.numbers),
-        "parts": {name: f"{name}.onnx" for name in loaded.parts},
+        "parts": {name: f"{name}.{suffix}" for name in loaded.parts},
         "numbers": dict(loaded.numbers),
         "tokenizer": None if tokenizer is None else "tokenizer.json",
         "files": hashes,

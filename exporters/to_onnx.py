@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters.common_weights import CommonWeights
+from tallymill.exporters.quiet import quiet
 from tallymill.exporters.recipes.parts import Part
 from tallymill.exporters.sampling import without_grid_sample
 
@@ -38,7 +35,7 @@ def export_part(
     config = OnnxConfig(dynamic_shapes=shapes, opset_version=OPSET, optimize=False)
     try:
         sampling = contextlib.nullcontext() if grid_sample else without_grid_sample()
-        with _quiet(), sampling, torch.no_grad():
+        with quiet(), sampling, torch.no_grad():
             program: Any = OnnxExporter().export(part.module, dict(part.inputs), config=config).program
             _simplify(program)
     except Exception as exc:  # the exporters raise errors of many kinds, and what they say is for us to read
@@ -96,16 +93,3 @@ def _scoped(node: Any) -> str:
     """The name of a node behind that of its module: ``model.decoder.layers.0.fc1/node_linear_13``."""
     scopes = ast.literal_eval(node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]"))
     return f"{scopes[-2]}/{node.name}" if len(scopes) > 1 and scopes[-2] else str(node.name)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporters print their progress, and warn of what does not concern the user."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)

@@ -18,7 +18,7 @@ from tallymill.engine.proposer import DetectOptions
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ManifestError, ModelError, UsageError
-from tallymill.exporters import hub
+from tallymill.exporters import hub, to_torch
 from tallymill.exporters.catalogue import CATALOGUE
 
 
@@ -38,12 +38,13 @@ def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
 def _find(model: str | None) -> ModelFile | None:
     if model is None:
         return None
-    if model in CATALOGUE and not is_bundle(hub.bundle_folder(model)):
+    exported = _exported(model)
+    if exported is not None and not is_bundle(hub.bundle_folder(model)):
         raise ModelError(
             f"the model {model!r} has not been exported (looked in {hub.bundle_folder(model)})",
-            hint=f"tallymill export {model} --to onnx",
+            hint=f"tallymill export {exported}",
         )
-    path = hub.bundle_folder(model) if model in CATALOGUE else Path(model)
+    path = hub.bundle_folder(model) if exported is not None else Path(model)
     if is_bundle(path):
         return ModelFile(path, load_bundle(path).sha256)
     if not model.endswith(".onnx") and "/" not in model:
@@ -51,6 +52,17 @@ def _find(model: str | None) -> ModelFile | None:
     if not path.is_file():
         raise ModelError(f"{path}: no such model file or bundle")
     return ModelFile(path, hub.sha256(path))
+
+
+def _exported(model: str) -> str | None:
+    """What is given to ``export`` to make a bundle of this name, or None where that makes none."""
+    if model in CATALOGUE:
+        return f"{model} --to onnx"
+    base, _, rest = model.partition("-torch-")
+    if base in CATALOGUE and rest in to_torch.PRECISIONS:
+        return f"{base} --to torch --precision {rest}"
+    base, _, rest = model.partition("-tensorrt")
+    return f"{base} --to tensorrt" if base in CATALOGUE and rest else None
 
 
 def paths_of(models: Mapping[str, ModelFile | None]) -> dict[str, Path | None]:

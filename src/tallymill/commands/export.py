@@ -13,6 +13,7 @@ from tallymill.errors import UsageError
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export as export_model
 from tallymill.exporters.to_tensorrt import Target
+from tallymill.exporters.to_torch import Programs
 from tallymill.runners import console
 
 
@@ -20,11 +21,11 @@ from tallymill.runners import console
 def export(
     model: str,
     *,
-    to: Literal["onnx", "tensorrt"] = "onnx",
+    to: Literal["onnx", "torch", "tensorrt"] = "onnx",
     weights: str | None = None,
     out: Annotated[Path | None, Parameter(help="The bundle's folder (default: in the cache).")] = None,
     buckets: str | None = None,
-    precision: Literal["fp16", "fp32"] | None = None,
+    precision: Literal["bf16", "fp16", "fp32"] | None = None,
     compute_capability: str | None = None,
     batch: str | None = None,
     as_json: Json = False,
@@ -36,14 +37,15 @@ def export(
     model
         A model such as owlvit-base-patch32.
     to
-        What runs it.
+        What runs it: ONNX Runtime, torch, or TensorRT.
     weights
         A folder with config.json and the weights, or a Hugging Face id (default: where the model is published).
     buckets
         Sizes of images that are graphs of their own, as heights and widths: 800x800,800x1066 (Grounding DINO and other
         models that take images of many shapes).
     precision
-        Of engines of TensorRT: fp16 (the default; what does not bear it stays float32) or fp32.
+        Of engines of TensorRT: fp16 (the default) or fp32; of torch: fp32 (the default) or bf16. What does not bear
+        less stays float32.
     compute_capability
         Of the cards that engines are for, such as 89 (default: that of the card of this machine).
     batch
@@ -56,6 +58,7 @@ def export(
         out=out,
         options=options,
         engines=_target(to, precision, compute_capability, batch),
+        programs=Programs(precision or "fp32") if to == "torch" else None,
         log=lambda line: console.err.print(line, markup=False),
     )
     if as_json:
@@ -72,9 +75,11 @@ def _target(to: str, precision: str | None, capability: str | None, batch: str |
         except ValueError:
             raise UsageError(f"--batch {batch}: whole numbers such as 1,8") from None
         return Target(precision or "fp16", capability, batches)
-    for name, value in {"precision": precision, "compute-capability": capability, "batch": batch}.items():
+    for name, value in {"compute-capability": capability, "batch": batch}.items():
         if value is not None:
             raise UsageError(f"--{name} is of engines", hint="--to tensorrt builds them")
+    if to == "onnx" and precision is not None:
+        raise UsageError("--precision is of engines and of programs", hint="--to tensorrt builds them, or --to torch")
     return None
 
 
