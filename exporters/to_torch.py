@@ -219,7 +219,8 @@ def _drop_unused(program: Any) -> None:
         if node.op == "call_function" and not node.users and not mutates(node):
             graph.erase_node(node)
     unread = {node.name: node for node in graph.nodes if node.op == "placeholder" and not node.users}
-    kept, gone = [], []
+    kept: list[Any] = []
+    gone: list[Any] = []
     for spec in signature.input_specs:
         (gone if spec.kind.name != "USER_INPUT" and spec.arg.name in unread else kept).append(spec)
     signature.input_specs[:] = kept

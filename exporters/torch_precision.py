@@ -94,7 +94,8 @@ class _Halving:
         name = packet(node)
         if name not in _MOVES | _SMOOTH or node.args[0] not in self._halves or _root(node) in self._mutated:
             return False
-        return packet(node.args[0]) == "to" and (name in _MOVES or all(user in self._chosen for user in node.users))
+        moved = name in _MOVES or all(user in self._chosen for user in node.users)
+        return packet(node.args[0]) == "to" and moved
 
     def _halve(self, node: Any, inputs: list[Any]) -> None:
         """Let a node compute in bfloat16, and what read it read float32 that is made of it."""
@@ -145,7 +146,7 @@ class _Halving:
         node.meta["val"] = node.meta["val"].to(dtype)
 
     def _is_float(self, node: Any) -> bool:
-        return getattr(node.meta.get("val"), "dtype", None) == self._torch.float32
+        return bool(getattr(node.meta.get("val"), "dtype", None) == self._torch.float32)
 
     def _exact_products(self) -> set[Any]:
         """Products from which a path without a normalisation leads to what needs to be exact."""

@@ -62,8 +62,8 @@ class TorchSession:
         sent = [self._sent(spec, inputs.get(spec.name)) for spec in self.inputs]
         self._check_rows(sent)
         if unknown := set(inputs) - {spec.name for spec in self.inputs}:
-            names = ", ".join(spec.name for spec in self.inputs)
-            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {names}")
+            known = ", ".join(spec.name for spec in self.inputs)
+            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {known}")
         try:
             # (Not ``inference_mode``: its tensors could not be written to by the caller.)
             with torch.no_grad(), exact(torch), self._as_many_threads(), self._on_device():
