@@ -21,7 +21,7 @@ from tallymill.engine.sessions.base import TensorSpec, any_tensor
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
 from tallymill.errors import MissingExtraError, ModelError
 
-TOLD = "tallymill.json"  # in a .pt2: names of inputs and outputs in their order, and the file of common weights
+TOLD = "told.json"  # in a .pt2: names of inputs and outputs in their order, and the file of common weights
 # What makes the host wait for a value of the card, or gives as many values as there are in it: no graph has that.
 HOST = frozenset({"item", "_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero"})
 _HINT = "it is damaged, or was exported with another version of torch: export it anew (tallymill export --to torch)"
