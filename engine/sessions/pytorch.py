@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tallymill.engine.sessions.base import TensorSpec, any_tensor
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
-from tallymill.errors import MissingExtraError, ModelError
+from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
 TOLD = "told.json"  # in a .pt2: names of inputs and outputs in their order, and the file of common weights
 # What makes the host wait for a value of the card, or gives as many values as there are in it: no graph has that.
@@ -69,6 +69,8 @@ class TorchSession:
             with torch.no_grad(), exact(torch), self._as_many_threads(), self._on_device():
                 found = self._run(sent)
         except (RuntimeError, IndexError, ValueError) as exc:  # of torch: out of memory, a shape that does not fit
+            if is_of_the_card(self.device, exc):
+                raise DeviceError(f"{self.model}: {self.device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
             raise ModelError(f"{self.model}: {exc}") from exc
         names = [spec.name for spec in self.outputs]
         return dict(zip(names, found if tensors else [value.cpu().numpy() for value in found], strict=True))

@@ -1,0 +1,47 @@
+"""What a session of torch says of a card that fails."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tallymill.engine.sessions.pytorch import TorchSession
+from tallymill.errors import DeviceError, ModelError, TallymillError
+
+
+class Failing(TorchSession):
+    """Of a program without inputs, which raises."""
+
+    def __init__(self, device: str, text: str) -> None:
+        self.device, self.model, self.inputs, self.outputs = device, Path("image.pt2"), (), ()
+        self._torch, self._text = torch, text
+
+    def _check_rows(self, _sent: Any) -> None:
+        pass
+
+    def _as_many_threads(self) -> Any:
+        return nullcontext()
+
+    def _on_device(self) -> Any:
+        return nullcontext()
+
+    def _run(self, _sent: Any) -> Any:
+        raise RuntimeError(self._text)
+
+
+@pytest.mark.parametrize(
+    ("device", "text", "kind"),
+    [
+        ("cuda:0", "CUDA out of memory. Tried to allocate 2.00 GiB.", DeviceError),
+        ("cuda:0", "CUDA error: an illegal memory access was encountered", DeviceError),
+        ("cuda:0", "shape '[1, 3]' is invalid for input of size 4", ModelError),
+        ("cpu", "not enough memory: you tried to allocate 9 bytes", ModelError),
+    ],
+)
+def test_a_card_that_fails_is_no_fault_of_an_image(device: str, text: str, kind: type[TallymillError]) -> None:
+    with pytest.raises(kind, match=r"image\.pt2: "):
+        Failing(device, text).run({})
