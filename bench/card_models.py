@@ -88,9 +88,9 @@ class ModuleBundle(Bundle):
         object.__setattr__(self, "_loaded", loaded)
         object.__setattr__(self, "_precision", precision)
 
-    def session(self, part: str, *, threads: int = 1) -> Any:
+    def session(self, part: str, *, threads: int = 1, batch: int | None = None) -> Any:
         """One part on the device. Text is float32: it is encoded once a category, and nothing is gained there."""
-        del threads
+        del threads, batch
         made = self._loaded.parts[part]
         return ModuleSession(
             made.module, made.inputs, self.device, Precision() if part == "text" else self._precision, part

@@ -52,8 +52,14 @@ class Bundle:
         """The same bundle with its parts on another device."""
         return replace(self, device=device)
 
-    def session(self, part: str, *, threads: int = 1) -> Session:
-        """Open one part on the bundle's device.
+    @property
+    def batch(self) -> int | None:
+        """The rows of its largest engines; None for a runtime that takes batches of any size."""
+        return max((size for files in self.engines.values() for size in files), default=None)
+
+    def session(self, part: str, *, threads: int = 1, batch: int | None = None) -> Session:
+        """Open one part on the bundle's device. ``batch`` is how many rows a run usually has, where that is known: of
+        several engines, the session uses the one for it (see ``TensorRtSession``).
 
         Raises ``ModelError`` when the bundle has no such part, when it cannot be loaded, or when its runtime cannot use
         the device: there is no other device to fall back to.
@@ -61,7 +67,7 @@ class Bundle:
         if part not in self.parts:
             raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
         if self.runtime in CARD_ONLY:
-            return self._engines_of(part)
+            return self._engines_of(part, batch)
         if self.runtime == "torch":
             from tallymill.engine.sessions.pytorch import TorchSession
 
@@ -72,7 +78,7 @@ class Bundle:
 
         return OnnxRuntimeSession(self.folder / self.parts[part], threads=threads, device=self.device)
 
-    def _engines_of(self, part: str) -> Session:
+    def _engines_of(self, part: str, batch: int | None) -> Session:
         if self.device == "cpu":
             raise ModelError(
                 f"{self.folder}: engines of TensorRT run on an NVIDIA card, not on the device 'cpu'",
@@ -81,7 +87,7 @@ class Bundle:
         from tallymill.engine.sessions.trt import TensorRtSession
 
         files = {batch: self.folder / file for batch, file in self.engines[part].items()}
-        return TensorRtSession(files, module=self.runtime, device=self.device)
+        return TensorRtSession(files, module=self.runtime, device=self.device, batch=batch)
 
     def read(self, kind: type[T]) -> T:
         """The family's numbers as a dataclass. Raises ``ModelError`` naming what is missing or of the wrong type."""

@@ -148,9 +148,10 @@ def build_proposer(config: DetectorConfig, model: Path | None, device: str = "cp
 
 
 def open_detector(bundle: Bundle, name: str) -> Detector:
-    """The detector that a bundle is made for."""
+    """The detector that a bundle is made for. Of engines it fills the batches; otherwise its family says how many."""
     if bundle.family not in BUNDLED:
         raise bundle.error(f"no detector of the family {bundle.family!r} is made of a bundle")
     module, kind = FAMILIES[bundle.family]
-    detector: Detector = getattr(importlib.import_module(module), kind)(bundle, name)
+    options = {} if bundle.batch is None else {"batch": bundle.batch}
+    detector: Detector = getattr(importlib.import_module(module), kind)(bundle, name, **options)
     return detector

@@ -81,7 +81,7 @@ class GroundingDino(QueryDetector):
         super().__init__(self._session(self._buckets.sizes[0]), spec)
         if bundle.tokenizer is None:
             raise bundle.error("has no tokenizer")
-        self._text = bundle.session("text", threads=threads)
+        self._text = bundle.session("text", threads=threads, batch=1)
         self._tokenize = load_tokenizer(bundle.tokenizer)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
         self._start, self._end = (self._phrase([token]) for token in (self.numbers.start, self.numbers.end))

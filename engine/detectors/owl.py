@@ -56,7 +56,7 @@ class Owl(QueryDetector):
         if bundle.tokenizer is None:
             raise bundle.error("has no tokenizer")
         self.numbers = bundle.read(OwlNumbers)
-        self._text = bundle.session("text", threads=threads)
+        self._text = bundle.session("text", threads=threads, batch=1)
         self._tokenize = load_tokenizer(bundle.tokenizer)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
         self.learned: Learned[NDArray[np.float32]] = Learned(self._encode)

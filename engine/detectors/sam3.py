@@ -71,7 +71,7 @@ class Sam3(Detector):
         if bundle.tokenizer is None:
             raise bundle.error("has no tokenizer")
         self.numbers = bundle.read(Sam3Numbers)
-        self._text = bundle.session("text", threads=threads)
+        self._text = bundle.session("text", threads=threads, batch=1)
         self._decoder = bundle.session("decoder", threads=threads)
         self._tokenize = load_tokenizer(bundle.tokenizer)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)

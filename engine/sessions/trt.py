@@ -17,33 +17,44 @@ from typing import Any
 import numpy as np
 
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor
+from tallymill.engine.words import listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
 
 class TensorRtSession:
     """One part of a model: ``engines`` maps each batch size to its file.
 
-    Rows go through the engine that fits them best; what is short of a batch is filled with its last row, whose answers
-    are dropped. Work is on a stream of its own. Raises ``MissingExtraError`` without the runtime, ``ModelError``
-    without a card or for an engine of another architecture or version.
+    All rows go through one engine, for others compute in another order, and a row's answer must not depend on its place
+    in a batch: the smallest that holds ``batch`` rows, as many as a run usually has (default: the largest). What is
+    short of its batch is filled with its last row, whose answers are dropped. Work is on a stream of its own. Raises
+    ``MissingExtraError`` without the runtime, ``ModelError`` without a card or for an engine of another architecture or
+    version.
     """
 
-    def __init__(self, engines: Mapping[int, Path], *, module: str = "tensorrt", device: str = "cuda:0") -> None:
+    def __init__(
+        self,
+        engines: Mapping[int, Path],
+        *,
+        module: str = "tensorrt",
+        device: str = "cuda:0",
+        batch: int | None = None,
+    ) -> None:
         trt, torch = _runtime(module), _torch()
         if not torch.cuda.is_available():
             raise ModelError(
                 f"{min(engines.values())}: an engine runs on an NVIDIA card, and there is none here",
                 hint="export the model --to onnx for the CPU",
             )
-        self.device, self.model = device, engines[max(engines)]
+        self._batch = size_for(batch, list(engines))
+        self.device, self.model = device, engines[self._batch]
         self._trt, self._torch = trt, torch
         self._stream = torch.cuda.Stream(device)
         self._logger = trt.Logger(trt.Logger.ERROR)
         self._runtime = trt.Runtime(self._logger)
         with torch.cuda.device(device):  # an engine is loaded to the current card
-            self._engines = {batch: self._load(engines[batch]) for batch in sorted(engines)}
-            self._contexts = {batch: engine.create_execution_context() for batch, engine in self._engines.items()}
-        specs = list(self._specs(self._engines[max(engines)]))
+            self._engine = self._load(self.model)
+            self._context = self._engine.create_execution_context()
+        specs = list(self._specs(self._engine))
         self.inputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.INPUT)
         self.outputs = tuple(spec for mode, spec in specs if mode == trt.TensorIOMode.OUTPUT)
 
@@ -52,12 +63,13 @@ class TensorRtSession:
         given = {spec.name: self._sent(spec, inputs.get(spec.name)) for spec in self.inputs}
         if unknown := set(inputs) - set(given):
             raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {', '.join(given)}")
-        rows = len(next(iter(given.values())))
+        rows = self._rows(given)
         found: dict[str, list[Any]] = {spec.name: [] for spec in self.outputs}
         with self._ordered():
-            for first, count, batch in pieces(rows, list(self._engines)):
-                piece = {name: filled(value[first : first + count], batch) for name, value in given.items()}
-                for name, value in self._run(batch, piece).items():
+            for first in range(0, rows, self._batch):
+                count = min(rows - first, self._batch)
+                piece = {name: filled(value[first : first + count], self._batch) for name, value in given.items()}
+                for name, value in self._run(piece).items():
                     found[name].append(value[:count])
             tensors = {
                 name: values[0] if len(values) == 1 else self._torch.cat(values) for name, values in found.items()
@@ -75,9 +87,17 @@ class TensorRtSession:
             yield
         callers.wait_stream(self._stream)
 
-    def _run(self, batch: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """One batch of the very size of its engine."""
-        torch, context = self._torch, self._contexts[batch]
+    def _rows(self, given: Mapping[str, Any]) -> int:
+        """How many rows all inputs have."""
+        lengths = {name: len(value) for name, value in given.items()}
+        if len(set(lengths.values())) > 1:
+            found = listed([f"{name!r} has {length}" for name, length in lengths.items()], 8)
+            raise ModelError(f"{self.model}: its inputs are of one number of rows, but {found}")
+        return next(iter(lengths.values()))
+
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """One batch of the very size of the engine."""
+        torch, context = self._torch, self._context
         for name, tensor in inputs.items():
             if not context.set_input_shape(name, tuple(tensor.shape)):
                 raise ModelError(f"{self.model}: its input {name!r} cannot have the shape {tuple(tensor.shape)}")
@@ -128,18 +148,9 @@ class TensorRtSession:
             yield engine.get_tensor_mode(name), TensorSpec(name, dtype, shape)
 
 
-def pieces(rows: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """How rows are cut into batches: (first row, how many, size of the engine's batch).
-
-    The largest size as long as it is full, then the smallest that holds the rest.
-    """
-    found, first = [], 0
-    while first < rows:
-        left = rows - first
-        batch = min((size for size in sizes if size >= left), default=max(sizes))
-        found.append((first, min(left, batch), batch))
-        first += batch
-    return found
+def size_for(rows: int | None, sizes: Sequence[int]) -> int:
+    """The smallest of the sizes that holds this many rows; the largest when none does, or ``rows`` is None."""
+    return min((size for size in sizes if rows is not None and size >= rows), default=max(sizes))
 
 
 def filled(rows: Any, batch: int) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tallymill.engine.bundles import load_bundle
+from tallymill.engine.ensemble import open_detector
 from tallymill.errors import ModelError
 
 
@@ -133,6 +134,31 @@ def test_engines_do_not_run_on_the_cpu(runtime, tmp_path):
     with pytest.raises(ModelError, match="run on an NVIDIA card, not on the device 'cpu'") as caught:
         load_bundle(make(tmp_path, runtime=runtime, engines={"vision": {"1": "vision.onnx"}})).session("vision")
     assert "--device cuda" in caught.value.hint
+
+
+def test_a_session_of_engines_is_told_the_usual_batch_and_a_detector_fills_theirs(tmp_path, monkeypatch):
+    opened = {}
+
+    class Engines:
+        def __init__(self, files, **options):
+            opened.update(files=files, **options)
+
+    monkeypatch.setattr("tallymill.engine.sessions.trt.TensorRtSession", Engines)
+    engines = {"vision": {"1": "vision.onnx", "8": "vision.onnx"}}
+    bundle = load_bundle(make(tmp_path, runtime="tensorrt", engines=engines)).on("cuda:0")
+    bundle.session("vision", batch=1)
+    files = {1: tmp_path / "vision.onnx", 8: tmp_path / "vision.onnx"}
+    assert opened == {"files": files, "module": "tensorrt", "device": "cuda:0", "batch": 1}
+
+    made = {}
+    monkeypatch.setattr("tallymill.engine.detectors.owl.Owl", lambda _bundle, _name, **options: made.update(options))
+    open_detector(bundle, "mine")
+    assert made == {"batch": 8}
+    other = tmp_path / "other"
+    other.mkdir()
+    made.clear()
+    open_detector(load_bundle(make(other)), "mine")
+    assert made == {}
 
 
 def test_a_part_is_opened_on_the_device_of_its_bundle(tmp_path, monkeypatch):

@@ -15,33 +15,35 @@ from tallymill.engine.sessions.base import TensorSpec
 from tallymill.engine.sessions.trt import TensorRtSession
 from tallymill.errors import ModelError
 
+ONES = torch.ones(1, 3)
 
-class Twice(TensorRtSession):
-    """Gives x + x in batches of 1 and 4 on the CPU, into memory that it makes for each batch as TensorRT's is made."""
+
+class Sum(TensorRtSession):
+    """Gives x + z in batches of 4 on the CPU, into memory that it makes for each batch as TensorRT's is made."""
 
     def __init__(self) -> None:
-        self.device, self.model, self.batches = "cpu", Path("image-b4.engine"), list[int]()
-        self.inputs, self.outputs = (TensorSpec("x", "float32", (4, 3)),), (TensorSpec("y", "float32", (4, 3)),)
-        self._torch, self._engines = torch, {1: None, 4: None}
+        self.device, self.model, self.batches = "cpu", Path("image-b4.engine"), 0
+        self.inputs = (TensorSpec("x", "float32", (4, 3)), TensorSpec("z", "float32", (4, 3)))
+        self.outputs = (TensorSpec("y", "float32", (4, 3)),)
+        self._torch, self._batch = torch, 4
 
     def _ordered(self) -> Any:
         return nullcontext()
 
-    def _run(self, batch: int, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        assert inputs["x"].shape == (batch, 3)
-        assert inputs["x"].is_contiguous()
-        self.batches.append(batch)
-        return {"y": inputs["x"] + inputs["x"]}
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        assert all(value.shape == (4, 3) and value.is_contiguous() for value in inputs.values())
+        self.batches += 1
+        return {"y": inputs["x"] + inputs["z"]}
 
 
-@pytest.mark.parametrize(("rows", "batches"), [(1, [1]), (3, [4]), (4, [4]), (9, [4, 4, 1]), (6, [4, 4])])
-def test_what_comes_out_is_of_the_kind_that_went_in(rows: int, batches: list[int]) -> None:
-    session = Twice()
-    x = torch.arange(3.0 * rows).reshape(3, rows).T  # not contiguous
-    y: Any = session.run({"x": x})["y"]
-    assert torch.equal(y, x + x)
+@pytest.mark.parametrize(("rows", "batches"), [(1, 1), (3, 1), (4, 1), (9, 3), (6, 2)])
+def test_what_comes_out_is_of_the_kind_that_went_in(rows: int, batches: int) -> None:
+    session = Sum()
+    x, z = torch.arange(3.0 * rows).reshape(3, rows).T, torch.arange(3.0 * rows).reshape(rows, 3)  # x is not contiguous
+    y: Any = session.run({"x": x, "z": z})["y"]
+    assert torch.equal(y, x + z)
     assert session.batches == batches
-    array = session.run({"x": x.numpy()})["y"]
+    array = session.run({"x": x.numpy(), "z": z.numpy()})["y"]
     assert isinstance(array, np.ndarray)
     np.testing.assert_array_equal(array, y.numpy())
 
@@ -50,7 +52,13 @@ def test_what_comes_out_is_of_the_kind_that_went_in(rows: int, batches: list[int
     ("inputs", "message"),
     [
         ({}, "its input 'x' is not given"),
-        ({"x": torch.ones(1, 3), "z": torch.ones(1)}, "it has no input 'z', only x"),
+        ({"x": ONES, "z": ONES, "w": ONES}, "it has no input 'w', only x, z"),
+        ({"x": ONES}, "its input 'z' is not given"),
+        ({"x": torch.ones(2, 3), "z": ONES}, "its inputs are of one number of rows, but 'x' has 2, 'z' has 1"),
+        (
+            {"x": ONES, "z": np.ones((2, 3), np.float32)},
+            "its inputs are of one number of rows, but 'x' has 1, 'z' has 2",
+        ),
         ({"x": torch.ones(1, 4)}, r"it takes x float32 \[\?, 3\], not x float32 \[1, 4\]"),
         ({"x": torch.ones(1, 3).double()}, "not x float64"),
         ({"x": np.ones((1, 3))}, "not x float64"),
@@ -60,4 +68,4 @@ def test_what_comes_out_is_of_the_kind_that_went_in(rows: int, batches: list[int
 )
 def test_what_is_no_input_of_the_engine_is_told(inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=rf"image-b4\.engine: .*{message}"):
-        Twice().run(inputs)
+        Sum().run(inputs)

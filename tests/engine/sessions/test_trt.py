@@ -6,25 +6,16 @@ import numpy as np
 import pytest
 
 from tallymill.engine.sessions import trt
-from tallymill.engine.sessions.trt import TensorRtSession, filled, pieces
+from tallymill.engine.sessions.trt import TensorRtSession, filled, size_for
 from tallymill.errors import MissingExtraError
 
 
 @pytest.mark.parametrize(
-    ("rows", "sizes", "cut"),
-    [
-        (8, [8], [(0, 8, 8)]),
-        (3, [8], [(0, 3, 8)]),
-        (19, [8], [(0, 8, 8), (8, 8, 8), (16, 3, 8)]),
-        (1, [1, 8], [(0, 1, 1)]),
-        (2, [1, 8], [(0, 2, 8)]),
-        (9, [1, 8], [(0, 8, 8), (8, 1, 1)]),
-        (5, [1, 2, 4], [(0, 4, 4), (4, 1, 1)]),
-        (0, [8], []),
-    ],
+    ("rows", "sizes", "size"),
+    [(None, [8], 8), (None, [1, 8], 8), (1, [1, 8], 1), (2, [8, 1], 8), (9, [1, 8], 8), (3, [1, 2, 4], 4), (1, [8], 8)],
 )
-def test_rows_go_through_the_engine_that_fits_them(rows, sizes, cut):
-    assert pieces(rows, sizes) == cut
+def test_one_engine_is_chosen_by_the_usual_batch(rows, sizes, size):
+    assert size_for(rows, sizes) == size
 
 
 def test_a_batch_is_filled_with_its_last_row():
