@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tallymill.errors import ModelError
+
 # What may be computed in float16: where products are summed, what is done to one element, and what only moves values.
 _SUMMED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 _HALVES = _SUMMED | {
@@ -43,12 +45,21 @@ _SUFFIX = "/half"
 
 
 def halve(source: Path, target: Path, family: str, part: str) -> None:
-    """Write ``source``, a graph of float32, as ``target``, which computes in float16 what bears it."""
+    """Write ``source``, a graph of float32, as ``target``, which computes in float16 what bears it.
+
+    Raises ``ModelError`` when that is no product at all, of a part that is not meant to stay as it is.
+    """
     import onnx
 
     model = onnx.load(source)
     if part not in _WHOLE_PARTS:
-        _Halving(model, _types(source, model), _ONLY.get(family)).apply()
+        halving = _Halving(model, _types(source, model), _ONLY.get(family))
+        if not halving.products:
+            raise ModelError(
+                f"{source.name}: not one product of {family} would be computed in float16: have modules new names?",
+                hint="--precision fp32, or the version of the package that the model was exported with before",
+            )
+        halving.apply()
     # Above 2 GiB a graph cannot hold its weights.
     large = sum(tensor.ByteSize() for tensor in model.graph.initializer) > 1_900_000_000
     data = target.with_suffix(".onnx.data").name
@@ -102,6 +113,11 @@ class _Halving:
             and (only is None or only.match(node.name))
             and all(self._fits(name) for name in node.input)
         }
+
+    @property
+    def products(self) -> int:
+        """How many matrix products and convolutions become halves."""
+        return sum(node.op_type in _SUMMED and node.output[0] in self._halved for node in self._graph.node)
 
     def apply(self) -> None:
         """Rewrite the graph."""

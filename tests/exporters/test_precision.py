@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
+from tallymill.errors import ModelError
 from tallymill.exporters.precision import halve, histogram
 
 # Attention with a mask of fill values, a sampled place, and outputs; nodes get names such as model.place/take.
@@ -103,6 +104,17 @@ def test_of_grounding_dino_only_the_backbone_is_halved(graph):
     _, types = halved(graph, "grounding_dino")
     halves = {name for name, kind in types.items() if kind == "float16" and not name.endswith("/cast")}
     assert halves == {"model.backbone.a/linear", "model.backbone.a/act"}
+
+
+@pytest.mark.parametrize("part", ["image", "image-96x96"])
+def test_a_part_of_which_nothing_could_be_halved_is_refused(graph, part):
+    # The modules of this graph are none of RAFT's, as after a renaming.
+    with pytest.raises(
+        ModelError, match=r"image\.onnx: not one product of raft would be computed in float16"
+    ) as caught:
+        halved(graph, "raft", part)
+    assert "--precision fp32" in caught.value.hint
+    assert not graph.with_name("half.onnx").exists()
 
 
 def test_a_part_that_reads_text_stays_as_it_is(graph):
