@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import skimage.data
 import torch
+from PIL import Image
 
 from tallymill.bench.small_models import SMALL, write_small
+from tallymill.cli import main
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.sessions.pytorch import TorchSession
 from tallymill.errors import MissingExtraError, ModelError
@@ -23,6 +26,7 @@ from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.recipes.parts import Loaded
 from tallymill.exporters.to_torch import Programs
+from tallymill.runners.run import load
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +184,45 @@ out = TorchSession(Path({str(vision)!r})).run({{"image": np.zeros((3, 3, 64, 64)
 assert out["boxes"].shape == (3, 16, 4)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_ensemble_asks_for_programs_by_their_name(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    name = "owlvit-base-patch32-torch-bf16"
+    detector = f'name = "owl"\nfamily = "owlvit"\nmodel = "{name}"\ntau = 0.9\n'
+    Path("one.toml").write_text(f'name = "one"\n[[detectors]]\n{detector}')
+    Image.fromarray(skimage.data.chelsea()).save("0.png")
+    item = {"item_id": "i0", "image": "0.png", "targets": [{"category": "cat", "count": 2}]}
+    Path("items.jsonl").write_text(json.dumps(item) + "\n")
+
+    def tallymill(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        return int(ended.value.code or 0)
+
+    sweep = ("sweep", "items.jsonl", "--out", "run", "--ensemble", "one.toml", "--workers", "1")
+    assert tallymill(*sweep) == 1
+    assert "tallymill export owlvit-base-patch32 --to torch --precision bf16" in capsys.readouterr().err
+    weights = ("--weights", str(folder("owlvit")))
+    assert tallymill("export", "owlvit-base-patch32", *weights, "--to", "torch", "--precision", "bf16") == 0
+    told = json.loads((tmp_path / "cache" / "bundles" / name / "bundle.json").read_text())
+    assert (told["runtime"], told["precision"]) == ("torch", "bf16")
+    assert any(each["difference"] > 0 for each in told["gate"] if each["part"] == "vision")
+    assert tallymill(*sweep) == 0
+    assert [row["status"] for row in load("run").scores.to_pylist()] == ["scored"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--to", "torch", "--precision", "fp16"], "of torch, one of fp32, bf16"),
+        (["--to", "torch", "--batch", "8"], "--to tensorrt builds them"),
+        (["--precision", "bf16"], "or --to torch"),
+    ],
+)
+def test_options_that_make_no_sense(options, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "owlvit-base-patch32", *options])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
