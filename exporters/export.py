@@ -66,6 +66,8 @@ def export(
         raise UsageError(f"the model {recipe.name} comes as ONNX files, of which no engines are built yet")
     if isinstance(loaded, Given) and programs is not None:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, which torch does not run")
+    if isinstance(loaded, Loaded) and engines is not None:
+        to_tensorrt.check_parts(loaded)
     target = bundle_folder(_name(recipe.name, engines, programs)) if out is None else out
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -113,16 +113,28 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
             wanted = loaded.original(picture, loaded.categories)
         else:
             wanted = loaded.following(picture, loaded.categories, outputs)
+        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) + 2 * bounds.score
         for place, (boxes, scores) in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
-            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores), bounds)
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores), bounds, least)
     return findings
 
 
-def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array], bounds: Bounds) -> list[Finding]:
-    """The farthest that a box of the original is from the nearest of ours, and how the counts at .5 differ."""
-    sure = wanted[1] >= FLOOR
+def _least(cap: int | None, scores: Sequence[Array]) -> float:
+    """The confidence below which the original keeps nothing because its places are taken; 0 where some are left."""
+    kept = np.concatenate(scores)
+    return float(kept.min()) if cap is not None and len(kept) >= cap else 0.0
+
+
+def _whole(
+    check: str, found: tuple[Array, Array], wanted: tuple[Array, Array], bounds: Bounds, sure_from: float
+) -> list[Finding]:
+    """The farthest that a box of the original is from the nearest of ours, and how the counts at .5 differ.
+
+    Boxes below ``sure_from`` may have lost the last places of those that are kept to near equals.
+    """
+    sure = wanted[1] >= max(FLOOR, sure_from)
     farthest_box = farthest_score = 0.0
     for box, score in zip(wanted[0][sure], wanted[1][sure], strict=True):
         if not len(found[1]):
@@ -133,9 +145,10 @@ def _whole(check: str, found: tuple[Array, Array], wanted: tuple[Array, Array], 
         nearest = int(np.argmin(pixels / bounds.box + confidence / bounds.score))
         farthest_box = max(farthest_box, float(pixels[nearest]))
         farthest_score = max(farthest_score, float(confidence[nearest]))
-    # A confidence within the tolerance of .5 may fall on either side.
-    least, most = ((found[1] >= 0.5 + side * bounds.score).sum() for side in (1, -1))
-    count = (wanted[1] >= 0.5).sum()
+    # A confidence within the tolerance of the level may fall on either side.
+    level = max(0.5, sure_from)
+    least, most = ((found[1] >= level + side * bounds.score).sum() for side in (1, -1))
+    count = (wanted[1] >= level).sum()
     off = max(least - count, count - most, 0)
     return [
         Finding("whole", check, "boxes (pixels)", farthest_box, bounds.box),

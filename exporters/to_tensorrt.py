@@ -11,12 +11,13 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tallymill.engine.bundles import load_bundle
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate
 from tallymill.exporters.hub import cache_folder
@@ -26,6 +27,7 @@ from tallymill.exporters.recipes.parts import Loaded, Part
 MODULES = ("tensorrt", "tensorrt_rtx")
 PRECISIONS = ("fp16", "fp32")
 TOLERANCE = 0.02  # of a graph with halves, relative to the largest value of an output, or to 1 if that is more
+HALF = gate.Bounds(box=2.0, score=0.02, half=True)  # of the whole detector with such graphs
 _LOG = logging.getLogger(__name__)
 
 
@@ -63,6 +65,17 @@ def runtime() -> ModuleType:
     raise MissingExtraError.of("tensorrt", "tensorrt")
 
 
+def check_parts(loaded: Loaded) -> None:
+    """Raises ``UsageError`` for a graph whose images may have any size: engines are built for fixed ones."""
+    for name, part in loaded.parts.items():
+        for key, axes in part.dynamic.items():
+            if part.inputs[key].ndim == 4 and max(axes, default=0) > 0:
+                raise UsageError(
+                    f"the part {name!r} takes images of all sizes, and an engine of TensorRT those of one",
+                    hint="--buckets names the heights and widths: --buckets 256x256,480x856",
+                )
+
+
 def check(target: Target) -> None:
     """Raise what would stop a build, before a model is exported for it."""
     trt = runtime()
@@ -75,24 +88,18 @@ def into_engines(
 ) -> tuple[dict[str, Any], list[gate.Finding]]:
     """Turn the graphs of a bundle in ``folder``, ``PART.onnx``, into engines beside them.
 
-    Returns what ``bundle.json`` says of them, and what was found of graphs with halves; where a part is refused, no
-    engine of it is built. Raises ``ModelError`` with the node that TensorRT cannot take.
+    Returns what ``bundle.json`` says of them, and what was found of graphs with halves; where one of them is refused,
+    or the whole detector with them, no engine is built. Raises ``ModelError`` with the node that TensorRT cannot take.
     """
     trt = runtime()
     engines: dict[str, dict[str, str]] = {}
     built: dict[str, dict[str, Any]] = {}
-    findings: list[gate.Finding] = []
-    for name, part in loaded.parts.items():
-        graph = folder / f"{name}.onnx"
-        if target.precision == "fp16":
-            log(f"halving {name}")
-            half = folder / f"{name}.half.onnx"
-            halve(graph, half, loaded.family, name)
-            graph = half
-            found = examine_half(name, part, graph)
-            findings += found
-            if not all(each.passed for each in found):
-                continue
+    suffix = ".half.onnx" if target.precision == "fp16" else ".onnx"
+    findings = _halved(loaded, folder, suffix, log) if target.precision == "fp16" else []
+    if not all(finding.passed for finding in findings):
+        return {}, findings
+    for name in loaded.parts:
+        graph = folder / f"{name}{suffix}"
         engines[name] = {}
         built[name] = {"dtypes": histogram(graph)}
         for batch in target.batches:
@@ -109,28 +116,42 @@ def into_engines(
     }, findings
 
 
+def _halved(loaded: Loaded, folder: Path, suffix: str, log: Callable[[str], None]) -> list[gate.Finding]:
+    """Write the graphs of a bundle with halves beside them, and put them before the gate, on ONNX Runtime."""
+    findings: list[gate.Finding] = []
+    for name, part in loaded.parts.items():
+        log(f"halving {name}")
+        halve(folder / f"{name}.onnx", folder / f"{name}{suffix}", loaded.family, name)
+        findings += examine_half(name, part, folder / f"{name}{suffix}")
+    if all(finding.passed for finding in findings):
+        log("comparing the whole in fp16 with the original")
+        halves = replace(load_bundle(folder), parts={name: f"{name}{suffix}" for name in loaded.parts})
+        findings += [_of_half(finding) for finding in gate.examine_bundle(loaded, halves, HALF)]
+    return findings
+
+
+def _of_half(finding: gate.Finding) -> gate.Finding:
+    return replace(finding, check=f"fp16, {finding.check}")
+
+
 def _longest(loaded: Loaded) -> int:
     """The greatest length of an axis that varies besides the batch: tokens of a text."""
     return int(loaded.numbers.get("tokens", 1))
 
 
 def examine_half(name: str, part: Part, graph: Path) -> list[gate.Finding]:
-    """A graph with halves against the module in float32, on ONNX Runtime."""
+    """A graph with halves against the module in float32, and slot by slot, on ONNX Runtime."""
     import numpy as np
 
     from tallymill.engine.sessions.ort import OnnxRuntimeSession
 
-    session = OnnxRuntimeSession(graph)
-    findings = []
-    for batch in sorted({1, max(part.batches)}):
-        inputs = part.vary(batch, batch)
-        found = session.run(inputs)
-        for key, wanted in gate.reference(part, inputs, found).items():
-            largest = float(np.abs(wanted, where=np.isfinite(wanted), out=np.zeros(wanted.shape)).max(initial=1.0))
-            difference = gate.difference(found[key], wanted)
-            check = f"fp16, batch of {batch} against torch"
-            findings.append(gate.Finding(name, check, key, difference, TOLERANCE * largest))
-    return findings
+    largest = max(part.batches)
+    tolerance = {
+        key: TOLERANCE * float(np.abs(value, where=np.isfinite(value), out=np.zeros(value.shape)).max(initial=1.0))
+        for key, value in gate.reference(part, part.vary(largest, largest)).items()
+    }
+    borne = replace(part, batches=tuple(sorted({1, largest})), tolerance=tolerance)
+    return [_of_half(finding) for finding in gate.examine(name, borne, OnnxRuntimeSession(graph))]
 
 
 def build(trt: Any, graph: Path, file: Path, batch: int, target: Target, longest: int = 1) -> Engine:

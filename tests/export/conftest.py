@@ -100,3 +100,53 @@ def rf_detr_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save_pretrained(folder)
     transformers.RfDetrImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def ow_detr() -> Callable[..., Any]:
+    """Makes an OW-DETR in the form of transformers (see ``small_ow_detr``)."""
+    return small_ow_detr
+
+
+@pytest.fixture(scope="session")
+def ow_detr_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """OW-DETR of 32 dimensions, for images whose sides are 64 and 107 at most."""
+    folder = tmp_path_factory.mktemp("ow_detr")
+    small_ow_detr().save_pretrained(folder)
+    size = {"shortest_edge": 64, "longest_edge": 107}
+    transformers.DeformableDetrImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
+def small_ow_detr(layer_type: str = "basic", encoder_layers: int = 2, decoder_layers: int = 3, **options: Any) -> Any:
+    """Deformable DETR of 32 dimensions with 81 columns; its scores are where a fault shows."""
+    backbone = transformers.ResNetConfig(
+        embedding_size=16,
+        hidden_sizes=[16, 32, 32, 48],
+        depths=[1, 2, 1, 1],
+        layer_type=layer_type,
+        out_features=["stage2", "stage3", "stage4"],
+    )
+    config = transformers.DeformableDetrConfig(
+        backbone_config=backbone,
+        d_model=32,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=48,
+        encoder_n_points=2,
+        num_queries=20,
+        num_labels=81,
+        disable_custom_kernels=True,
+        **options,
+    )
+    torch.manual_seed(0)
+    model = stirred(transformers.DeformableDetrForObjectDetection(config), 0.05)
+    for module in model.modules():
+        for name in ("running_mean", "running_var"):
+            if hasattr(module, name):
+                getattr(module, name).add_(torch.rand(getattr(module, name).shape))
+    for head in model.class_embed:
+        head.weight.data.copy_(torch.randn(head.weight.shape))
+        head.bias.data.fill_(-1)
+    return model

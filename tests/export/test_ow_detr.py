@@ -31,52 +31,14 @@ BUCKETS = ((64, 107), (107, 64))
 RECIPE = recipe_of("ow-detr")
 
 
-def tiny(stir, layer_type="basic", **options):
-    """Deformable DETR of 32 dimensions with 81 columns; its scores are where a fault shows."""
-    backbone = transformers.ResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 32, 48],
-        depths=[1, 2, 1, 1],
-        layer_type=layer_type,
-        out_features=["stage2", "stage3", "stage4"],
-    )
-    config = transformers.DeformableDetrConfig(
-        backbone_config=backbone,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=48,
-        encoder_n_points=2,
-        num_queries=20,
-        num_labels=81,
-        disable_custom_kernels=True,
-        **options,
-    )
-    torch.manual_seed(0)
-    model = stir(transformers.DeformableDetrForObjectDetection(config), 0.05)
-    for module in model.modules():
-        for name in ("running_mean", "running_var"):
-            if hasattr(module, name):
-                getattr(module, name).add_(torch.rand(getattr(module, name).shape))
-    for head in model.class_embed:
-        head.weight.data.copy_(torch.randn(head.weight.shape))
-        head.bias.data.fill_(-1)
-    return model
+@pytest.fixture(scope="module")
+def model(ow_detr):
+    return ow_detr()
 
 
 @pytest.fixture(scope="module")
-def model(stir):
-    return tiny(stir)
-
-
-@pytest.fixture(scope="module")
-def folder(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ow_detr")
-    model.save_pretrained(folder)
-    size = {"shortest_edge": 64, "longest_edge": 107}
-    transformers.DeformableDetrImageProcessor(size=size).save_pretrained(folder)
-    return folder
+def folder(ow_detr_folder):
+    return ow_detr_folder
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +138,8 @@ def in_original_names(model):
 @pytest.mark.parametrize(
     ("layer_type", "options"), [("basic", {}), ("bottleneck", {}), ("basic", {"with_box_refine": True})]
 )
-def test_a_checkpoint_of_the_original_repository_is_the_same_model(stir, tmp_path, layer_type, options):
-    model = tiny(stir, layer_type, **options)
+def test_a_checkpoint_of_the_original_repository_is_the_same_model(ow_detr, tmp_path, layer_type, options):
+    model = ow_detr(layer_type, **options)
     args = argparse.Namespace(PREV_INTRODUCED_CLS=60, CUR_INTRODUCED_CLS=20, num_classes=81, nheads=8, lr=2e-4)
     file = tmp_path / "checkpoint0109.pth"
     torch.save({"model": in_original_names(model), "args": args, "epoch": 109, "optimizer": {"state": {}}}, file)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+import transformers
 
 from tallymill.cli import main
 from tallymill.engine.bundles import load_bundle
 from tallymill.errors import MissingExtraError, ModelError, UsageError
-from tallymill.exporters import to_tensorrt
+from tallymill.exporters import to_onnx, to_tensorrt
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
+from tallymill.exporters.recipes.parts import Loaded, Part
 from tallymill.exporters.to_tensorrt import Target, build, keep_timings, read_timings, runtime
 from tallymill.runners.devices import choose_devices
 
@@ -68,6 +73,116 @@ def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path)
     assert set(built["dtypes"]["Floor"]) == {"float32"}
     assert set(built["dtypes"]["LayerNormalization"]) == {"float32"}
     assert (bundle.folder / "image-b2.engine").stat().st_size == built["batch 2"]["bytes"] > 100_000
+
+
+@pytest.fixture(scope="module")
+def short_ow_detr(ow_detr, tmp_path_factory):
+    """OW-DETR of few layers: sampling that is written out takes long to trace."""
+    folder = tmp_path_factory.mktemp("ow_detr")
+    ow_detr(encoder_layers=1, decoder_layers=2).save_pretrained(folder)
+    size = {"shortest_edge": 64, "longest_edge": 107}
+    transformers.DeformableDetrImageProcessor(size=size).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    return tmp_path_factory.mktemp("graphs")
+
+
+@pytest.fixture
+def traced_once(graphs, monkeypatch):
+    """Meanwhile a part of a family is traced once: its graph is the same whatever becomes of it. That takes longest."""
+
+    def export_once(part, file, *args, **options):
+        kept = graphs / f"{type(part.module).__name__}-{file.stem}"
+        if not kept.is_dir():
+            kept.mkdir()
+            for each in to_onnx.export_part(part, file, *args, **options):
+                shutil.copyfile(each, kept / each.name)
+        return [Path(shutil.copyfile(each, file.parent / each.name)) for each in sorted(kept.iterdir())]
+
+    monkeypatch.setattr("tallymill.exporters.export.export_part", export_once)
+
+
+@pytest.mark.usefixtures("traced_once")
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_grounding_dino_becomes_engines(precision, grounding_folder, tmp_path):
+    weights, out = str(grounding_folder("GroundingDino")), tmp_path / "grounding"
+    options = ["--buckets", "96x96", "--precision", precision, "--compute-capability", "89", "--batch", "2"]
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "grounding-dino-tiny", "--weights", weights, "--to", "tensorrt", *options, "--out", str(out)])
+    assert not ended.value.code
+    told = json.loads((out / "bundle.json").read_text())
+    assert {file.name for file in out.iterdir()} == {
+        *("text-b2.engine", "image-96x96-b2.engine"),
+        *("bundle.json", "tokenizer.json"),
+    }
+    dtypes = told["tensorrt"]["built"]["image-96x96"]["dtypes"]
+    assert "GridSample" not in dtypes
+    # The backbone bears halves; what follows it, up to where images have met texts, does not.
+    for kind in ("Conv", "MatMul"):
+        assert set(dtypes[kind]) == ({"float16", "float32"} if precision == "fp16" else {"float32"})
+    assert set(dtypes["Softmax"]) == set(dtypes["LayerNormalization"]) == set(dtypes["TopK"]) == {"float32"}
+    assert fp16_checks(told) == ({"whole", "image-96x96", "text"} if precision == "fp16" else set())
+
+
+@pytest.mark.usefixtures("traced_once")
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_ow_detr_becomes_engines(precision, short_ow_detr, tmp_path):
+    bundle = export(
+        recipe_of("ow-detr"),
+        short_ow_detr,
+        out=tmp_path / "ow",
+        options={"buckets": [(64, 107)]},
+        engines=Target(precision, "89", (2,)),
+    )
+    told = json.loads((bundle.folder / "bundle.json").read_text())
+    dtypes = told["tensorrt"]["built"]["image-64x107"]["dtypes"]
+    assert "GridSample" not in dtypes
+    assert set(dtypes["Conv"]) == ({"float16"} if precision == "fp16" else {"float32"})
+    assert set(dtypes["Softmax"]) == set(dtypes["LayerNormalization"]) == {"float32"}
+    assert bundle.engines == {"image-64x107": {2: "image-64x107-b2.engine"}}
+    assert fp16_checks(told) == ({"whole", "image-64x107"} if precision == "fp16" else set())
+
+
+def fp16_checks(told):
+    """Parts of which something is told in half precision; each was tried slot by slot, or from pixels to boxes."""
+    checks = [(each["part"], each["check"]) for each in told["gate"] if each["check"].startswith("fp16, ")]
+    parts = {part for part, _ in checks}
+    for part in parts:
+        wanted = "against the original" if part == "whole" else "slot 4 of 5 against alone"
+        assert any(check.endswith(wanted) for each, check in checks if each == part)
+    return parts
+
+
+@pytest.mark.usefixtures("traced_once")
+def test_a_detector_that_loses_too_much_in_halves_is_refused(short_ow_detr, tmp_path, monkeypatch):
+    # Every part passes; what is made of them does not.
+    monkeypatch.setattr(to_tensorrt, "HALF", to_tensorrt.gate.Bounds(box=1e-7, score=1e-7, half=True))
+    with pytest.raises(ModelError, match="nothing was installed") as caught:
+        export(
+            recipe_of("ow-detr"),
+            short_ow_detr,
+            out=tmp_path / "ow",
+            options={"buckets": [(64, 107)]},
+            engines=Target("fp16", "89", (2,)),
+        )
+    assert "whole, fp16, picture of" in caught.value.message
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_of_all_sizes_are_no_input_of_an_engine():
+    class Image:
+        ndim = 4
+
+    part = Part(None, {"image": Image()}, {"image": (0, 2, 3)}, lambda _batch, _seed: {})
+    with pytest.raises(UsageError, match="'flow' takes images of all sizes") as caught:
+        to_tensorrt.check_parts(Loaded("raft", {"flow": part}, {}, lambda _image, _categories: []))
+    assert "--buckets" in (caught.value.hint or "")
+    to_tensorrt.check_parts(
+        Loaded("raft", {"flow": replace(part, dynamic={"image": (0,)})}, {}, lambda _image, _categories: [])
+    )
 
 
 def graph_of(tmp_path, body, operator_set='"" : 20'):
@@ -134,8 +249,6 @@ def test_options_that_make_no_sense(options, said, capsys):
 
 def test_a_graph_that_loses_too_much_in_halves_is_found_out(tmp_path):
     import torch
-
-    from tallymill.exporters.recipes.parts import Part
 
     class Large(torch.nn.Module):
         def forward(self, x):
