@@ -169,9 +169,8 @@ def build(trt: Any, graph: Path, file: Path, batch: int, target: Target, longest
     config = builder.create_builder_config()
     _aim(trt, config, target)
     config.add_optimization_profile(_profile(builder, network, batch, longest))
-    if target.precision == "fp32":
-        # TF32 keeps ten bits of a factor.
-        config.clear_flag(trt.BuilderFlag.TF32)
+    # TF32 keeps ten bits of a factor, and what is float32 in a graph with halves is so because it needs all of them.
+    config.clear_flag(trt.BuilderFlag.TF32)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     timings = _timings(trt, target)
     if timings is not None:
@@ -249,13 +248,13 @@ def _of_card() -> str | None:
 
 
 def _profile(builder: Any, network: Any, batch: int, longest: int) -> Any:
-    """Batches of one size; of other axes that vary, every length from 2."""
+    """Batches of one size; of other axes that vary, every length from 1: a token may be encoded by itself."""
     profile = builder.create_optimization_profile()
     for place in range(network.num_inputs):
         tensor = network.get_input(place)
         shapes = [
             [batch if axis == 0 else length for axis, length in enumerate(_sizes(tensor.shape, other))]
-            for other in (2, max(2, longest // 8), max(2, longest))
+            for other in (1, max(1, longest // 8), longest)
         ]
         profile.set_shape(tensor.name, *shapes)
     return profile

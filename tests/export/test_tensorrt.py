@@ -201,6 +201,39 @@ def test_a_node_that_it_cannot_take_is_named(tmp_path):
     assert not (tmp_path / "x.engine").exists()
 
 
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_float32_has_all_its_bits(precision, tmp_path, monkeypatch):
+    configs, aim = [], to_tensorrt._aim
+
+    def seen(trt, config, target):
+        configs.append(config)
+        aim(trt, config, target)
+
+    monkeypatch.setattr(to_tensorrt, "_aim", seen)
+    graph = graph_of(tmp_path, "y = Relu (x)")
+    engine = build(runtime(), graph, tmp_path / "x.engine", 2, replace(AIM, precision=precision))
+    assert engine.bytes > 0
+    assert not configs[0].get_flag(runtime().BuilderFlag.TF32)
+
+
+def test_a_text_may_be_one_token_and_an_image_has_its_size(tmp_path, monkeypatch):
+    shapes, made = [], to_tensorrt._profile
+
+    def seen(builder, network, *sizes):
+        profile = made(builder, network, *sizes)
+        shapes.extend([tuple(shape) for shape in profile.get_shape(network.get_input(place).name)] for place in (0, 1))
+        return profile
+
+    monkeypatch.setattr(to_tensorrt, "_profile", seen)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[B, L, 4] text, float[B, 1, 4] image) => (float[B, L, 4] y)'
+        "{ y = Add (text, image) }"
+    )
+    onnx.save(model, tmp_path / "part.onnx")
+    build(runtime(), tmp_path / "part.onnx", tmp_path / "x.engine", 8, AIM, 256)
+    assert shapes == [[(8, 1, 4), (8, 32, 4), (8, 256, 4)], [(8, 1, 4)] * 3]
+
+
 @pytest.mark.parametrize("capability", ["90", None])
 def test_an_architecture_that_it_does_not_build_for(capability):
     with pytest.raises(UsageError, match=r"compute.capability") as caught:
