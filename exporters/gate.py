@@ -223,6 +223,13 @@ def _compare(
     ]
 
 
+def magnitude(values: Any) -> float:
+    """The root mean square of what is neither masked nor infinite; 0 of nothing."""
+    told = np.asarray(values, np.float64)
+    told = told[np.isfinite(told) & (told > _FILL)]
+    return float(np.sqrt(np.mean(told**2))) if told.size else 0.0
+
+
 def difference(found: Any, wanted: Any) -> float:
     """Largest absolute difference; -inf equals -inf, and another shape is infinitely far."""
     if found.shape != wanted.shape:

@@ -26,7 +26,7 @@ from tallymill.exporters.recipes.parts import Loaded, Part
 
 MODULES = ("tensorrt", "tensorrt_rtx")
 PRECISIONS = ("fp16", "fp32")
-TOLERANCE = 0.02  # of a graph with halves, relative to the largest value of an output, or to 1 if that is more
+TOLERANCE = 0.02  # of a graph with halves: the largest difference of an output, relative to its root mean square
 HALF = gate.Bounds(box=2.0, score=0.02, half=True)  # of the whole detector with such graphs
 _LOG = logging.getLogger(__name__)
 
@@ -141,13 +141,11 @@ def _longest(loaded: Loaded) -> int:
 
 def examine_half(name: str, part: Part, graph: Path) -> list[gate.Finding]:
     """A graph with halves against the module in float32, and slot by slot, on ONNX Runtime."""
-    import numpy as np
-
     from tallymill.engine.sessions.ort import OnnxRuntimeSession
 
     largest = max(part.batches)
     tolerance = {
-        key: TOLERANCE * float(np.abs(value, where=np.isfinite(value), out=np.zeros(value.shape)).max(initial=1.0))
+        key: TOLERANCE * gate.magnitude(value)
         for key, value in gate.reference(part, part.vary(largest, largest)).items()
     }
     borne = replace(part, batches=tuple(sorted({1, largest})), tolerance=tolerance)

@@ -15,6 +15,7 @@ import transformers
 
 from tallymill.cli import main
 from tallymill.engine.bundles import load_bundle
+from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import to_onnx, to_tensorrt
 from tallymill.exporters.catalogue import recipe_of
@@ -105,9 +106,38 @@ def traced_once(graphs, monkeypatch):
     monkeypatch.setattr("tallymill.exporters.export.export_part", export_once)
 
 
+@pytest.fixture
+def sent(monkeypatch):
+    """What sessions are given meanwhile: (file, name of the input, shape)."""
+    shapes, run = set(), OnnxRuntimeSession.run
+
+    def recorded(self, inputs):
+        shapes.update((self.model.name, name, tuple(value.shape)) for name, value in inputs.items())
+        return run(self, inputs)
+
+    monkeypatch.setattr(OnnxRuntimeSession, "run", recorded)
+    return shapes
+
+
+@pytest.fixture
+def admitted(monkeypatch):
+    """What engines that are built meanwhile take: part -> name of the input -> least, usual and greatest shape."""
+    taken, made = {}, to_tensorrt._profile
+
+    def recorded(builder, network, *sizes):
+        profile = made(builder, network, *sizes)
+        names = [network.get_input(place).name for place in range(network.num_inputs)]
+        part = "text" if "tokens" in names else "image-96x96"
+        taken[part] = {name: [tuple(shape) for shape in profile.get_shape(name)] for name in names}
+        return profile
+
+    monkeypatch.setattr(to_tensorrt, "_profile", recorded)
+    return taken
+
+
 @pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-def test_grounding_dino_becomes_engines(precision, grounding_folder, tmp_path):
+def test_grounding_dino_becomes_engines(precision, grounding_folder, sent, admitted, tmp_path):
     weights, out = str(grounding_folder("GroundingDino")), tmp_path / "grounding"
     options = ["--buckets", "96x96", "--precision", precision, "--compute-capability", "89", "--batch", "2"]
     with pytest.raises(SystemExit) as ended:
@@ -125,6 +155,12 @@ def test_grounding_dino_becomes_engines(precision, grounding_folder, tmp_path):
         assert set(dtypes[kind]) == ({"float16", "float32"} if precision == "fp16" else {"float32"})
     assert set(dtypes["Softmax"]) == set(dtypes["LayerNormalization"]) == set(dtypes["TopK"]) == {"float32"}
     assert fp16_checks(told) == ({"whole", "image-96x96", "text"} if precision == "fp16" else set())
+    # The detector, which the gate runs, sends nothing that the engines do not take.
+    assert {file.split(".")[0] for file, _, _ in sent} == set(admitted) == {"text", "image-96x96"}
+    for file, name, shape in sent:
+        least, _, most = admitted[file.split(".")[0]][name]
+        assert all(a <= b <= c for a, b, c in zip(least[1:], shape[1:], most[1:], strict=True)), (file, name, shape)
+    assert {shape[1] for file, name, shape in sent if (file, name) == ("text.onnx", "tokens")} > {1}
 
 
 @pytest.mark.usefixtures("traced_once")
@@ -294,3 +330,25 @@ def test_a_graph_that_loses_too_much_in_halves_is_found_out(tmp_path):
     findings = to_tensorrt.examine_half("image", part, off)
     assert not all(finding.passed for finding in findings)
     assert "fp16" in str(findings[0])
+
+
+@pytest.mark.parametrize("size", [0.04, 1.0, 30.0])
+def test_how_far_halves_may_be_is_relative_to_what_an_output_is_like(size, tmp_path):
+    import torch
+
+    class Same(torch.nn.Module):
+        def forward(self, x):
+            return {"y": x}
+
+    def vary(batch, _seed):
+        x = np.full((batch, 4), size, np.float32)
+        x[:, 1] *= -1
+        x[:, 3] = -np.inf  # masked
+        return {"x": x}
+
+    part = Part(Same(), {}, {}, vary)
+    body = "f = Constant <value: tensor = float {%s}> () y = Mul (x, f)"
+    near, far = (to_tensorrt.examine_half("image", part, graph_of(tmp_path, body % f)) for f in (1.015, 1.03))
+    assert all(finding.passed for finding in near)
+    assert not all(finding.passed for finding in far)
+    assert near[0].tolerance == pytest.approx(0.02 * size)
