@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from tallymill.errors import ModelError
 MANIFEST = "bundle.json"
 FORMAT = 1
 CARD_ONLY = frozenset({"tensorrt", "tensorrt_rtx"})  # runtimes that have nothing to run on without a card
+# Of ``bundle.json``: what its hash is of.
+_SHAPING = ("family", "runtime", "precision", "parts", "engines", "tokenizer", "files", "numbers")
 _EXPORT_ANEW = "export it anew (tallymill export)"
 
 T = TypeVar("T")
@@ -34,6 +37,7 @@ class Bundle:
     :meth:`read`; ``tokenizer`` is the file of the tokenizer, or None; ``sha256`` is that of everything in the bundle.
     ``engines`` maps the parts of a bundle for TensorRT to batch sizes and their files. ``device`` ("cpu", "cuda:0") is
     where its parts are opened; a bundle has been loaded for the CPU until :meth:`on` says otherwise.
+    ``stamps`` are of its files when they were checked: parts may be opened later, when an image needs them.
     """
 
     folder: Path
@@ -47,6 +51,7 @@ class Bundle:
     sha256: str
     engines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     device: str = "cpu"
+    stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def on(self, device: str) -> Bundle:
         """The same bundle with its parts on another device."""
@@ -66,6 +71,11 @@ class Bundle:
         """
         if part not in self.parts:
             raise self.error(f"has no part {part!r}, only {', '.join(self.parts)}")
+        if self.changed is not None:
+            raise ModelError(
+                f"{self.changed}: has been changed since it was checked",
+                hint="the model was exported anew meanwhile: start again",
+            )
         if self.runtime in CARD_ONLY:
             return self._engines_of(part, batch)
         if self.runtime == "torch":
@@ -77,6 +87,12 @@ class Bundle:
         from tallymill.engine.sessions.ort import OnnxRuntimeSession
 
         return OnnxRuntimeSession(self.folder / self.parts[part], threads=threads, device=self.device)
+
+    @property
+    def changed(self) -> Path | None:
+        """A file that is not the one that was checked, if there is one."""
+        files = ((self.folder / name, stamp) for name, stamp in self.stamps.items())
+        return next((file for file, stamp in files if not file.exists() or _stamp(file.stat()) != stamp), None)
 
     def _engines_of(self, part: str, batch: int | None) -> Session:
         if self.device == "cpu":
@@ -123,6 +139,10 @@ def is_bundle(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 _checked: dict[tuple[Path, bytes], Bundle] = {}
 
 
@@ -136,9 +156,10 @@ def load_bundle(folder: Path) -> Bundle:
         content = path.read_bytes()
     except OSError as exc:
         raise ModelError(f"{path}: {exc.strerror or exc}", hint=_EXPORT_ANEW) from None
-    if (folder, content) not in _checked:
-        _checked[folder, content] = _parse(folder, content)
-    return _checked[folder, content]
+    known = _checked.get((folder, content))
+    if known is None or known.changed is not None:
+        known = _checked[folder, content] = _parse(folder, content)
+    return known
 
 
 def _parse(folder: Path, content: bytes) -> Bundle:
@@ -148,7 +169,8 @@ def _parse(folder: Path, content: bytes) -> Bundle:
         form = values["format"]
         if form != FORMAT:
             raise ModelError(f"{path}: format {form!r}, this version reads {FORMAT}", hint=_EXPORT_ANEW)
-        _check_files(folder, values["files"])
+        stamps = _check_files(folder, values["files"])
+        _require_listed(path, values)
         return Bundle(
             folder=folder,
             name=values["name"],
@@ -158,31 +180,46 @@ def _parse(folder: Path, content: bytes) -> Bundle:
             parts=dict(values["parts"]),
             numbers=dict(values["numbers"]),
             tokenizer=None if values["tokenizer"] is None else folder / values["tokenizer"],
-            sha256=digest_of(values["files"], values["numbers"]),
+            sha256=digest_of(values),
             engines={
                 part: {int(batch): str(file) for batch, file in files.items()}
                 for part, files in values.get("engines", {}).items()
             },
+            stamps=stamps,
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None
 
 
-def digest_of(files: Mapping[str, str], numbers: Mapping[str, Any]) -> str:
-    """SHA-256 over what shapes a bundle's answers: the hashes of its files and the family's numbers."""
-    content = json.dumps({"files": dict(files), "numbers": dict(numbers)}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
+def digest_of(values: Mapping[str, Any]) -> str:
+    """SHA-256 over what shapes a bundle's answers, of ``bundle.json``: its files' hashes, which is which, numbers."""
+    shaping = {name: values.get(name) for name in _SHAPING}
+    return hashlib.sha256(json.dumps(shaping, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _check_files(folder: Path, files: Mapping[str, str]) -> None:
+def _require_listed(path: Path, values: Mapping[str, Any]) -> None:
+    """Every file that is opened is one that is checked."""
+    named = [*values["parts"].values(), *(values["tokenizer"],) * (values["tokenizer"] is not None)]
+    for engines in values.get("engines", {}).values():
+        named += engines.values()
+    for name in named:
+        if name not in values["files"]:
+            raise ModelError(f"{path}: {name!r} is not among its files", hint=_EXPORT_ANEW)
+
+
+def _check_files(folder: Path, files: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """Stamps of the files, by which a later change of one is seen (see ``Bundle.session``)."""
+    stamps = {}
     for name, expected in files.items():
         file = folder / name
         if Path(name).name != name:
             raise ModelError(f"{folder / MANIFEST}: {name!r} is not the name of a file beside it", hint=_EXPORT_ANEW)
         try:
             with file.open("rb") as stream:
+                stamps[name] = _stamp(os.fstat(stream.fileno()))
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as exc:
             raise ModelError(f"{file}: {exc.strerror or exc}", hint=_EXPORT_ANEW) from None
         if found != expected:
             raise ModelError(f"{file}: is not the file that was exported (its SHA-256 differs)", hint=_EXPORT_ANEW)
+    return stamps

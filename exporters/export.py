@@ -47,7 +47,8 @@ def export(
     ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
     ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name); ``options``
     what the recipe takes besides, such as ``buckets``; ``engines`` what engines of TensorRT are built for; a bundle of
-    them, or of programs, is named after that too. What was there is replaced in one step. Raises ``ModelError``
+    them, or of programs, is named after that too. What was there is replaced when the new one is
+    whole. Raises ``ModelError``
     when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
     ``UsageError`` for an option that the recipe does not know.
     """
@@ -170,7 +171,7 @@ def _build_engines(
         if file.suffix != ".engine" and file.name not in (manifest["tokenizer"], MANIFEST):
             file.unlink()
     hashes = _hashes(file for file in sorted(folder.iterdir()) if file.name != MANIFEST)
-    manifest.update(record, files=hashes, sha256=digest_of(hashes, loaded.numbers))
+    manifest.update(record, files=hashes)
     return findings
 
 
@@ -198,7 +199,6 @@ def _manifest(
         "family": loaded.family,
         "runtime": "onnx",
         "precision": "fp32",
-        "sha256": digest_of(hashes, loaded.numbers),
         "parts": {name: f"{name}.{suffix}" for name in loaded.parts},
         "numbers": dict(loaded.numbers),
         "tokenizer": None if tokenizer is None else "tokenizer.json",
@@ -223,7 +223,8 @@ def _hashes(files: Iterable[Path]) -> dict[str, str]:
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+    text = json.dumps({**manifest, "sha256": digest_of(manifest)}, indent=2)
+    (folder / MANIFEST).write_text(text + "\n", "utf-8")
 
 
 def _as_dict(finding: gate.Finding) -> dict[str, Any]:
@@ -252,9 +253,15 @@ def _refuse(name: str, findings: Sequence[gate.Finding]) -> None:
 
 
 def _replace(built: Path, target: Path, before: Path) -> None:
+    """Put a bundle in the place of another, which comes back if that fails."""
     if target.exists():
         if not (target / MANIFEST).exists() and (not target.is_dir() or any(target.iterdir())):
             raise ModelError(f"{target}: is there and is no bundle", hint="--out FOLDER takes another place")
         target.rename(before)
-    built.rename(target)
+    try:
+        built.rename(target)
+    except BaseException:
+        if before.exists():
+            before.rename(target)
+        raise
     shutil.rmtree(before, ignore_errors=True)

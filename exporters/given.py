@@ -97,6 +97,9 @@ def _check_ranges(detector: Detector, outputs: Mapping[str, Array], hint: str) -
     if boxes.size and not (boxes.min() >= 0 and boxes.max() <= 1):
         least, most = float(boxes.min()), float(boxes.max())
         raise ModelError(f"{name}: boxes are in [{least:g}, {most:g}], not fractions of the input", hint=hint)
+    if boxes.size and bool((boxes[..., 2:] >= boxes[..., :2]).all()):
+        # Of centres and sizes some box is always narrower than it is far from the left.
+        raise ModelError(f"{name}: boxes look like corners x1, y1, x2, y2; wanted centre and size", hint=hint)
 
 
 def _slots(

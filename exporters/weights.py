@@ -15,10 +15,13 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
 
 def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any) -> T:
     """Call ``load``, a ``from_pretrained`` of transformers. Raises ``ModelError`` that says how to bring a folder."""
+    from safetensors import SafetensorError
+
     local = is_local(weights)
     try:
         return load(str(weights), local_files_only=local, **options)
-    except (OSError, ValueError, ImportError) as exc:  # not found, no network, not such a model; it needs a package
+    # Not found, no network, not such a model, a file that is cut short; it needs a package.
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as exc:
         reason = str(exc).strip().partition("\n")[0]
     if local:
         raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint="see `tallymill export --help`")
@@ -26,6 +29,25 @@ def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any)
         f"the weights {weights!r} cannot be had from Hugging Face: {reason}",
         hint=f"where it can be reached: hf download {weights} --local-dir FOLDER; then --weights FOLDER",
     )
+
+
+def model_from(kind: Any, weights: str | Path) -> Any:
+    """A model of transformers, for inference, with every one of its weights from ``weights``.
+
+    transformers itself makes up what is missing, at random, and says so in its log alone. Raises ``ModelError``.
+    """
+    model, told = from_pretrained(kind.from_pretrained, weights, output_loading_info=True)
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    missing = sorted(names & set(told["missing_keys"]))
+    other = sorted(map(str, told["mismatched_keys"]))
+    for what, keys in (("lack", missing), ("have another shape of", other)):
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise ModelError(
+                f"{weights}: these weights {what} {keys[0]}{more}, which {type(model).__name__} has",
+                hint="they may be those of another model, or a part of them",
+            )
+    return model.float().eval()
 
 
 def is_local(weights: str | Path) -> bool:

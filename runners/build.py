@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tallymill.engine.bundles import is_bundle, load_bundle
 from tallymill.engine.clock import StageClock
@@ -68,6 +69,23 @@ def _exported(model: str) -> str | None:
 def paths_of(models: Mapping[str, ModelFile | None]) -> dict[str, Path | None]:
     """Where the models lie."""
     return {name: None if model is None else model.path for name, model in models.items()}
+
+
+def require_recorded(record: Mapping[str, Any], models: Mapping[str, str | None]) -> None:
+    """Raise ``ModelError`` when a model is no longer the one that the record of a RUN names by its SHA-256."""
+    for detector in record["ensemble"]["detectors"]:
+        model = models[detector["name"]]
+        if model is None:
+            continue
+        path = Path(model)
+        if not path.exists():
+            raise ModelError(f"{path}: no such model file or bundle")
+        found = load_bundle(path).sha256 if is_bundle(path) else hub.sha256(path)
+        if found != detector["model_sha256"]:
+            raise ModelError(
+                f"{path}: is not the model of {detector['name']!r} that this RUN was begun with",
+                hint="it was exported anew meanwhile: begin another RUN",
+            )
 
 
 def require_loadable(ensemble: EnsembleConfig, models: dict[str, Path | None], device: str = "cpu") -> None:

@@ -23,7 +23,7 @@ from tallymill.engine.pipeline import Report
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, is_of_the_card
 from tallymill.engine.settings import Settings
 from tallymill.errors import DeviceError, TallymillError
-from tallymill.runners.build import build_pipeline
+from tallymill.runners.build import build_pipeline, require_recorded
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run_folder import RunFolder, ensemble_of, plan_of, stamps_of
 from tallymill.runners.shard import score_shard
@@ -54,6 +54,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         record, run = spec.record, RunFolder(Path(spec.run))
         self._device = spec.devices[0]
+        require_recorded(record, spec.models)
         self._pipe = build_pipeline(
             ensemble_of(record),
             {name: None if path is None else Path(path) for name, path in spec.models.items()},

@@ -19,7 +19,7 @@ from tallymill.errors import ModelError
 from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 BUCKETS: tuple[Size, ...] = ((800, 800), (800, 1333), (1333, 800))
 TEMPLATE = "a {}"
@@ -32,7 +32,7 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     """Cut ``GroundingDinoForObjectDetection`` (or MM…) into ``text`` and, for every bucket, ``image-HxW``."""
     from transformers import AutoImageProcessor, AutoModelForZeroShotObjectDetection, AutoTokenizer
 
-    model = from_pretrained(AutoModelForZeroShotObjectDetection.from_pretrained, weights).float().eval()
+    model = model_from(AutoModelForZeroShotObjectDetection, weights)
     if model.config.model_type not in _KINDS or not model.config.two_stage:
         raise ModelError(f"{weights}: a {model.config.model_type}, not a Grounding DINO of two stages")
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import unittest.mock
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -52,16 +55,17 @@ def image_module(model: Any) -> Any:
             proposals: Any = None,
         ) -> dict[str, Any]:
             features, mask, geometry = self.look(image, image_mask)
-            seen = self.model.encoder(
-                **features,
-                vision_attention_mask=~mask,
-                text_features=text,
-                text_attention_mask=~text_mask,
-                text_self_attention_masks=~text_attention,
-                text_position_ids=text_positions,
-                return_dict=True,
-                **geometry,
-            )
+            with maxima_of_rows():
+                seen = self.model.encoder(
+                    **features,
+                    vision_attention_mask=~mask,
+                    text_features=text,
+                    text_attention_mask=~text_mask,
+                    text_self_attention_masks=~text_attention,
+                    text_position_ids=text_positions,
+                    return_dict=True,
+                    **geometry,
+                )
             image, text = seen.last_hidden_state_vision, seen.last_hidden_state_text
             places, anchors = self.model.generate_encoder_output_proposals(
                 image, ~mask, geometry["spatial_shapes_list"]
@@ -140,3 +144,23 @@ def image_module(model: Any) -> Any:
         return torch.cat([each.flatten(2).transpose(1, 2) for each in maps], 1)
 
     return Image().eval()
+
+
+@contextlib.contextmanager
+def maxima_of_rows() -> Iterator[None]:
+    """Meanwhile the greatest of an attention [B x heads, N, L] is that of each image and head.
+
+    The original takes that of the whole batch from all weights before their softmax, so that an image's answer depends,
+    in its last bits, on its neighbours. A softmax is the same whatever is taken off.
+    """
+    import torch
+
+    whole = torch.Tensor.max
+
+    def greatest(tensor: Any, *args: Any, **options: Any) -> Any:
+        if args or options or tensor.ndim != 3:
+            return whole(tensor, *args, **options)
+        return tensor.amax(dim=(1, 2), keepdim=True)
+
+    with unittest.mock.patch.object(torch.Tensor, "max", greatest):
+        yield

@@ -18,7 +18,7 @@ from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
 from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained, is_local
+from tallymill.exporters.weights import from_pretrained, is_local, model_from
 
 BUCKETS: tuple[Size, ...] = ((800, 800), (800, 1333), (1333, 800))
 UNKNOWN = "unknown"
@@ -130,7 +130,7 @@ def _folder(path: Path, split: str) -> tuple[Any, Any, list[str]]:
     """Model, image processor and labels of a folder in the form of transformers."""
     from transformers import AutoImageProcessor, DeformableDetrForObjectDetection, DeformableDetrImageProcessorPil
 
-    model = from_pretrained(DeformableDetrForObjectDetection.from_pretrained, path).eval()
+    model = model_from(DeformableDetrForObjectDetection, path)
     model.config.disable_custom_kernels = True
     labels = labels_of_split(split) if is_unnamed(model.config) else labels_of(model.config, path)
     if not (path / "preprocessor_config.json").is_file():

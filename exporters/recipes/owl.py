@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 TEMPLATE = "a photo of a {}"
 
@@ -23,7 +23,7 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
     from transformers import AutoImageProcessor, AutoTokenizer, Owlv2ForObjectDetection, OwlViTForObjectDetection
 
     kind = {"owlvit": OwlViTForObjectDetection, "owlv2": Owlv2ForObjectDetection}[family]
-    model = from_pretrained(kind.from_pretrained, weights).eval()
+    model = model_from(kind, weights)
     towers = getattr(model, family)
     # Pillow's resampling is what the published weights were made and measured with.
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes.closed import PICKS, examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 
 def load(weights: str | Path) -> Loaded:
@@ -16,7 +16,7 @@ def load(weights: str | Path) -> Loaded:
     import torch
     from transformers import AutoImageProcessor, RfDetrForObjectDetection
 
-    model = from_pretrained(RfDetrForObjectDetection.from_pretrained, weights).eval()
+    model = model_from(RfDetrForObjectDetection, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
     height, width = processor.size.height, processor.size.width
     if not height or height != width:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes.closed import PICKS, examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 
 def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
@@ -17,7 +17,7 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
     from transformers import AutoImageProcessor, DFineForObjectDetection, RTDetrV2ForObjectDetection
 
     kind = {"rt_detr": RTDetrV2ForObjectDetection, "d_fine": DFineForObjectDetection}[family]
-    model = from_pretrained(kind.from_pretrained, weights).eval()
+    model = model_from(kind, weights)
     model.config.disable_custom_kernels = True
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     height, width = processor.size.height, processor.size.width

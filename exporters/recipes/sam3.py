@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tallymill.engine.sessions.base import Array
 from tallymill.exporters.recipes.owl import texts_of_mixed_lengths
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 LEVELS = ("fine", "middle", "coarse")  # the feature maps that the decoder reads, by falling resolution
 TOKENS = 32  # of a text, as the processor of transformers pads it
@@ -27,7 +27,7 @@ def load(weights: str | Path) -> Loaded:
     import torch
     from transformers import AutoImageProcessor, AutoTokenizer, Sam3Model
 
-    model = from_pretrained(Sam3Model.from_pretrained, weights).eval()
+    model = model_from(Sam3Model, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
     side, tokens = processor.size.height, min(TOKENS, model.config.text_config.max_position_embeddings)

@@ -19,7 +19,7 @@ from tallymill.engine.sessions.base import Array
 from tallymill.engine.upscaling.swin2sr import FAMILY, Swin2Sr, part_of
 from tallymill.errors import ModelError, UsageError
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained
+from tallymill.exporters.weights import from_pretrained, model_from
 
 BUCKETS: tuple[Size, ...] = ((64, 64), (128, 128), (256, 256))
 
@@ -28,7 +28,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     """``Swin2SRForImageSuperResolution``, one part a bucket."""
     from transformers import AutoImageProcessor, Swin2SRForImageSuperResolution
 
-    model = from_pretrained(Swin2SRForImageSuperResolution.from_pretrained, weights).float().eval()
+    model = model_from(Swin2SRForImageSuperResolution, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     config, step = model.config, processor.size_divisor
     if (config.num_channels, config.num_channels_out) != (3, 3):

@@ -170,3 +170,32 @@ def test_a_part_is_opened_on_the_device_of_its_bundle(tmp_path, monkeypatch):
     monkeypatch.setattr("tallymill.engine.sessions.ort.OnnxRuntimeSession", session)
     load_bundle(make(tmp_path)).on("cuda:1").session("vision", threads=2)
     assert opened == {"file": tmp_path / "vision.onnx", "threads": 2, "device": "cuda:1"}
+
+
+def test_what_is_opened_is_among_the_files_that_are_checked(tmp_path):
+    for changes in (
+        {"parts": {"vision": "other.onnx"}},
+        {"parts": {"vision": "/elsewhere/vision.onnx"}},
+        {"tokenizer": "../tokenizer.json"},
+        {"engines": {"vision": {"8": "vision-b8.engine"}}},
+    ):
+        with pytest.raises(ModelError, match="is not among its files"):
+            load_bundle(make(tmp_path, **changes))
+
+
+def test_the_hash_follows_which_file_is_which(tmp_path):
+    files = {name: hashlib.sha256(b"graph").hexdigest() for name in ("vision.onnx", "other.onnx")}
+    (tmp_path / "other.onnx").write_bytes(b"graph")
+    first = load_bundle(make(tmp_path, files=files)).sha256
+    assert load_bundle(make(tmp_path, files=files, parts={"vision": "other.onnx"})).sha256 != first
+
+
+def test_a_file_that_is_replaced_after_it_was_checked_is_not_opened(tmp_path):
+    bundle = load_bundle(make(tmp_path))
+    (tmp_path / "new").write_bytes(b"other")
+    (tmp_path / "new").replace(tmp_path / "vision.onnx")
+    with pytest.raises(ModelError, match=r"vision\.onnx: has been changed since it was checked"):
+        bundle.session("vision")
+    with pytest.raises(ModelError, match="is not the file that was exported"):
+        load_bundle(tmp_path)
+    assert load_bundle(make(tmp_path)).changed is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import torch
 from onnx import helper, numpy_helper
 
 from tallymill.errors import ModelError
+from tallymill.exporters import export as exporting
 from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
@@ -284,3 +286,25 @@ def test_near_equals_may_take_each_others_last_places_and_no_others():
     assert passes([0.9, 0.7], least + 2 * bounds.score)
     assert passes([0.9, 0.7, 0.61], 2 * bounds.score)
     assert not passes([0.9, 0.61], least + 2 * bounds.score)
+
+
+def test_what_was_there_comes_back_where_its_successor_cannot_be_put(tmp_path, monkeypatch):
+    built, target = tmp_path / "built", tmp_path / "target"
+    for folder, content in ((built, "new"), (target, "old")):
+        folder.mkdir()
+        (folder / "bundle.json").write_text(content)
+    rename = Path.rename
+
+    def fail(self, other):
+        if self == built:
+            raise OSError("no")
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="no"):
+        exporting._replace(built, target, tmp_path / "before")
+    assert (target / "bundle.json").read_text() == "old"
+    monkeypatch.undo()
+    exporting._replace(built, target, tmp_path / "before")
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+    assert (target / "bundle.json").read_text() == "new"

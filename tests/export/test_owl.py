@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import re
+import shutil
+
 import numpy as np
 import pytest
+import safetensors.torch
 import skimage.data
 
 from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.owl import Owl
 from tallymill.engine.sessions.base import stack
+from tallymill.errors import ModelError
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 
@@ -75,3 +80,22 @@ def test_the_bundle_says_what_it_is(family, detector):
     bundle = load_bundle(detector.session.model.parent)
     assert bundle.family == family
     assert set(bundle.parts) == {"vision", "text"}
+
+
+def test_weights_that_lack_something_are_refused(family, owl_folder, tmp_path):
+    """transformers would make up the rest at random, and the graph would be compared with that."""
+    folder = shutil.copytree(owl_folder(family), tmp_path / "part")
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    lost = next(name for name in tensors if name.startswith("class_head"))
+    del tensors[lost]
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=f"these weights lack {re.escape(lost)}, which Owl"):
+        recipe_of(MODELS[family]).load(folder)
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])
+    with pytest.raises(ModelError, match="transformers cannot load it"):
+        recipe_of(MODELS[family]).load(folder)
+
+
+def test_weights_of_the_sister_model_are_refused(owl_folder):
+    with pytest.raises(ModelError, match="these weights lack .* and .* more, which Owlv2ForObjectDetection has"):
+        recipe_of("owlv2-base-patch16").load(owl_folder("owlvit"))

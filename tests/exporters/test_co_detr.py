@@ -14,6 +14,7 @@ from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.co_detr import CoDetr
 from tallymill.engine.sessions.base import stack
 from tallymill.errors import ModelError
+from tallymill.exporters import given
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 
@@ -113,11 +114,11 @@ def test_a_file_becomes_a_bundle_that_answers(made):
 
 
 def test_what_the_file_says_nothing_of_is_that_of_the_published_configurations(tmp_path):
-    given = RECIPE.load(graph(tmp_path / "mine.onnx"))
-    assert given.numbers["shortest"] == 800
-    assert given.numbers["top"] == 300
-    assert given.numbers["soft_nms"] == 0.8
-    assert given.numbers["buckets"] == [[80, 134]]
+    loaded = RECIPE.load(graph(tmp_path / "mine.onnx"))
+    assert loaded.numbers["shortest"] == 800
+    assert loaded.numbers["top"] == 300
+    assert loaded.numbers["soft_nms"] == 0.8
+    assert loaded.numbers["buckets"] == [[80, 134]]
 
 
 @pytest.mark.parametrize(
@@ -195,3 +196,15 @@ def test_what_is_no_file_is_told(tmp_path):
     (tmp_path / "text.onnx").unlink()
     with pytest.raises(ModelError, match="several files, of which one takes images of 80 x 134"):
         export(RECIPE, tmp_path, out=tmp_path / "out")
+
+
+def test_corners_are_not_taken_for_centres_and_sizes(made):
+    detector = CoDetr(made(), "co-detr")
+    corners = np.sort(np.random.default_rng(0).random((1, 5, 2, 2), np.float32), axis=2).reshape(1, 5, 4)
+    outputs = {"logits": np.full((1, 5, 80), -3, np.float32), "boxes": corners}
+    with pytest.raises(ModelError, match="boxes look like corners"):
+        given._check_ranges(detector, outputs, "")
+    outputs["boxes"] = np.concatenate(
+        [(corners[..., :2] + corners[..., 2:]) / 2, corners[..., 2:] - corners[..., :2]], 2
+    )
+    given._check_ranges(detector, outputs, "")

@@ -18,7 +18,9 @@ from tallymill.errors import (
     TallymillError,
     UsageError,
 )
+from tallymill.exporters import hub
 from tallymill.runners import local, worker
+from tallymill.runners.build import require_recorded
 from tallymill.runners.local import default_workers, require_workers, run_shards
 from tallymill.runners.plan import shards_of
 from tallymill.runners.sweep import prepare
@@ -286,3 +288,14 @@ def test_what_torch_raises_of_a_card_is_told_as_such(device, text, kind, tmp_pat
         run_shards(job.shards(), replace(job.spec, devices=(device,)), 0, lambda *_: None)
     assert type(caught.value) is kind
     assert text in str(caught.value)
+
+
+def test_a_model_that_was_replaced_meanwhile_is_not_mixed_in(tmp_path):
+    file = tmp_path / "model.onnx"
+    file.write_bytes(b"one")
+    detectors = [{"name": "a", "model_sha256": hub.sha256(file)}, {"name": "b", "model_sha256": None}]
+    record = {"ensemble": {"detectors": detectors}}
+    require_recorded(record, {"a": str(file), "b": None})
+    file.write_bytes(b"two")
+    with pytest.raises(ModelError, match=r"model\.onnx: is not the model of 'a' that this RUN was begun with"):
+        require_recorded(record, {"a": str(file), "b": None})
