@@ -97,5 +97,5 @@ def test_weights_that_lack_something_are_refused(family, owl_folder, tmp_path):
 
 
 def test_weights_of_the_sister_model_are_refused(owl_folder):
-    with pytest.raises(ModelError, match="these weights lack .* and .* more, which Owlv2ForObjectDetection has"):
+    with pytest.raises(ModelError, match=r"these weights lack .* and .* more, which Owlv2ForObjectDetection has"):
         recipe_of("owlv2-base-patch16").load(owl_folder("owlvit"))
