@@ -16,6 +16,7 @@ from tallymill.engine.ensemble import DetectorConfig, build_proposer
 from tallymill.engine.sessions.base import stack
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
+from tallymill.exporters.recipes.grounding_dino_modules import maxima_of_rows
 
 CHELSEA, COFFEE = skimage.data.chelsea(), skimage.data.coffee()  # 300 x 451 and 400 x 600
 SQUARE = COFFEE[:400, :400]
@@ -201,3 +202,11 @@ def test_the_graphs_share_their_weights(detector):
     graphs = [file.stat().st_size for file in bundle.glob("image-*.onnx")]
     assert len(graphs) == len(BUCKETS)
     assert 4 * max(graphs) < weights < 2_000_000  # of the weights of one graph there are 1.85 MB
+
+
+def test_the_greatest_attention_is_that_of_an_image_and_head_and_only_meanwhile():
+    attention = torch.rand(4, 3, 5, generator=torch.Generator().manual_seed(0))
+    with maxima_of_rows():
+        assert torch.equal(attention.max(), attention.amax((1, 2), keepdim=True))
+        assert torch.equal(attention.max(dim=1).values, attention.amax(1))
+    assert torch.equal(attention.max(), attention.amax())
