@@ -33,8 +33,8 @@ from tallymill.engine.physcount.tallies import (
     image_sums,
     judged_of,
     metrics_of,
-    resampled_sums,
 )
+from tallymill.engine.resampling import resampled_sums
 from tallymill.engine.words import counted, listed
 from tallymill.errors import UsageError
 

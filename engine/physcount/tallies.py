@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,24 +153,4 @@ def metrics_of(sums: Floats) -> Floats:
     """The metrics [..., M] from sums over images [..., 2 M]; NaN where no group has one."""
     top, number = np.split(sums, 2, axis=-1)
     found: Floats = np.divide(top, number, out=np.full(top.shape, np.nan), where=number > 0)
-    return found
-
-
-def resampled_sums(sums: Floats, resamples: int) -> Floats:
-    """The sums [B, 2 M] of every resample of images."""
-    # einsum by itself calls no BLAS: its sums are the same with any number of threads.
-    found: Floats = np.einsum("bi,im->bm", weights_of(len(sums), resamples), sums)
-    return found
-
-
-# All images, and those of each set of modes: as many numbers of images at most as are kept, for the next set of
-# predictions to use again.
-@lru_cache(maxsize=9)
-def weights_of(images: int, resamples: int) -> Floats:
-    """How often each resample takes each image, float64 [B, I]: resample b draws by ``default_rng([0, b])``."""
-    drawn = (np.random.default_rng([0, b]).integers(0, images, images) for b in range(resamples))
-    found = np.zeros((resamples, images))
-    for row, places in zip(found, drawn, strict=True):
-        row += np.bincount(places, minlength=images)
-    found.setflags(write=False)
     return found
