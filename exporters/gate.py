@@ -113,7 +113,9 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
             wanted = loaded.original(picture, loaded.categories)
         else:
             wanted = loaded.following(picture, loaded.categories, outputs)
-        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) + 2 * bounds.score
+        # Halves may turn near equals; without them, what is kept is the same.
+        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) if bounds.half else 0.0
+        least += 2 * bounds.score
         for place, (boxes, scores) in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
