@@ -50,7 +50,7 @@ test-export: .venv-bench/.ready
 
 # Of the same: the gate, one family in every way, and sweeps from weights to scores. Continuous integration runs these.
 test-export-core: .venv-bench/.ready
-	.venv-bench/bin/python -m pytest $(addprefix tests/export/test_,gate.py owl.py data_path.py numbench.py sweep.py)
+	.venv-bench/bin/python -m pytest $(addprefix tests/export/test_,gate.py owl.py data_path.py sweep.py)
 
 vllm-env: .venv-vllm/.ready
 

@@ -113,8 +113,9 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
             wanted = loaded.original(picture, loaded.categories)
         else:
             wanted = loaded.following(picture, loaded.categories, outputs)
-        # Halves may turn near equals; without them, what is kept is the same.
-        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) if bounds.half else 0.0
+        # Near equals may be turned by halves, and by a first stage that an open-vocabulary model starts from.
+        near = bounds.half or detector.spec.open_vocabulary
+        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) if near else 0.0
         least += 2 * bounds.score
         for place, (boxes, scores) in enumerate(wanted):
             mine = found.request == place
