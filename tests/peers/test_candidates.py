@@ -20,11 +20,12 @@ from tallymill.kernels.candidates import candidates
 def test_both_chains_find_the_same(windows: int, length: int, width: int, named: int, floor: float) -> None:
     arguments = raw_outputs(windows, length, width, named)
     found = candidates(**arguments, floor=floor)
-    for one, other in zip(bench.numpy_chain(**arguments, floor=floor), found, strict=False):
-        np.testing.assert_array_equal(one, other)
+    for name, expected in zip(found._fields, bench.numpy_chain(**arguments, floor=floor), strict=False):
+        np.testing.assert_array_equal(getattr(found, name), expected)
     tensors = {name: torch.from_numpy(arguments[name]) for name in ("logits", "boxes")}
-    for one, other in zip(bench.torch_chain(**{**arguments, **tensors}, floor=floor), found, strict=False):
-        np.testing.assert_allclose(one.numpy(), other, rtol=0, atol=1e-6 if other is found.scores else 0)
+    for name, tensor in zip(found._fields, bench.torch_chain(**{**arguments, **tensors}, floor=floor), strict=False):
+        tolerance = 1e-6 if name == "scores" else 0
+        np.testing.assert_allclose(tensor.numpy(), getattr(found, name), rtol=0, atol=tolerance)
 
 
 def test_the_result_is_json_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
