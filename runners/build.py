@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,11 +88,16 @@ def require_recorded(record: Mapping[str, Any], models: Mapping[str, str | None]
             )
 
 
-def require_loadable(ensemble: EnsembleConfig, models: dict[str, Path | None], device: str = "cpu") -> None:
-    """Open every model once. One that is damaged, of another family, or cannot use the device is a ``ModelError``."""
-    for detector in ensemble.detectors:
-        build_proposer(detector, models[detector.name], device)
-    if device != "cpu" and "torch" in sys.modules:
+def require_loadable(
+    ensemble: EnsembleConfig, models: dict[str, Path | None], devices: Sequence[str] = ("cpu",)
+) -> None:
+    """Open every model once on each device. One that is damaged, of another family, or cannot use a device is a
+    ``ModelError``: cards of one machine need not be alike, and an engine is for one kind.
+    """
+    for device in devices:
+        for detector in ensemble.detectors:
+            build_proposer(detector, models[detector.name], device)
+    if "torch" in sys.modules and any(device != "cpu" for device in devices):
         sys.modules["torch"].cuda.empty_cache()  # of a process that will only watch its workers
 
 

@@ -143,8 +143,9 @@ def prepare(
         choice = choose_devices(device, paths, run=run.path, made_on=device_of(run.read()))
     else:
         choice = choose_devices(device, paths)
-        # A RUN that cannot be scored would stand in the way of the right one.
-        require_loadable(config, paths, choice.devices[0])
+    if choice.kind == "cuda" or not run.record_path.exists():
+        # A RUN that cannot be scored would stand in the way of the right one, and cards may differ from call to call.
+        require_loadable(config, paths, choice.devices)
     with made_for(run.path), appearing(run.items_path) as items:
         facts = lay_out(manifest, options or ManifestOptions(), items)
         size = _shard_items(shard_items, facts.rows, run)

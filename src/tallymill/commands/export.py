@@ -49,7 +49,8 @@ def export(
     compute_capability
         Of the cards that engines are for, such as 89 (default: that of the card of this machine).
     batch
-        Sizes of batches, an engine each: 1,8 (default: 8).
+        Sizes of batches of engines, one engine each: 8 (the default), or 1,8. Detectors fill the batches of the largest
+        with images; parts that go row by row, as texts do, use the smallest, and no part uses two.
     """
     options = {} if buckets is None else {"buckets": _sizes(buckets)}
     bundle = export_model(

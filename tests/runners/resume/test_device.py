@@ -7,6 +7,7 @@ import pytest
 import tallymill
 from tallymill.engine import devices
 from tallymill.engine.devices import Cards
+from tallymill.engine.ensemble import build_proposer
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.engine.settings import Settings
 from tallymill.errors import DeviceError, ModelError, RunError, UsageError
@@ -120,6 +121,27 @@ def test_a_model_that_cannot_use_the_device_leaves_nothing_behind(tmp_path, imag
     with pytest.raises(ModelError, match=r"one\.onnx: the device 'cuda:0' was asked for, and this ONNX Runtime"):
         tallymill.sweep(images, tmp_path / "RUN", ensemble=tiny, device="cuda", workers=0)
     assert not (tmp_path / "RUN").exists()
+
+
+def test_models_are_opened_on_every_card_before_work_begins(manifest, tmp_path, here, monkeypatch):
+    here(3)
+    opened = []
+
+    def build(detector, model, device="cpu"):
+        opened.append(device)
+        if device == "cuda:2":
+            raise ModelError("cuda:2 is of another kind")
+        return build_proposer(detector, model, device)
+
+    monkeypatch.setattr("tallymill.runners.build.build_proposer", build)
+    sweep(manifest, tmp_path / "RUN", "cuda:0,1", part=(1, 3))
+    assert set(opened) == {"cuda:0", "cuda:1"}  # the only worker uses the first
+    before = record(tmp_path / "RUN")
+    for name in ("RUN", "OTHER"):
+        with pytest.raises(ModelError, match="cuda:2 is of another kind"):
+            sweep(manifest, tmp_path / name, "cuda:0,2")
+    assert record(tmp_path / "RUN") == before
+    assert not (tmp_path / "OTHER").exists()
 
 
 def test_a_card_that_fails_ends_the_sweep_and_writes_no_error_rows(
