@@ -228,7 +228,7 @@ def _write(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _as_dict(finding: gate.Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in ("part", "check", "output", "difference", "tolerance")}
+    return {name: getattr(finding, name) for name in ("part", "check", "output", "difference", "tolerance", "compared")}
 
 
 def _versions() -> dict[str, str]:

@@ -10,47 +10,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Detector
+from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.buckets import Size
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.base import Array, Session, stack
+from tallymill.exporters.pairing import Bounds, apart
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part
 
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
-FLOOR = 0.05  # confidences below are not recorded in a sweep
-PICTURES = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
+SMALL = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
+PICTURES = (*SMALL, (1024, 1024), (1500, 900))  # of one that resizes what it takes: some are made smaller too
 _FILL = -1e4  # stands for -inf: logits of what is masked
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How far the whole detector may be from the original: pixels, and confidence. ``half``: it computes in float16."""
-
-    box: float = 1.0
-    score: float = 1e-3
-    half: bool = False
-
-
 EXACT = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One comparison: the largest difference of an output, and how much is borne."""
+    """One comparison: the largest difference of an output, how much is borne, and how many numbers, or boxes, were
+    ``compared``.
+    """
 
     part: str
     check: str
     output: str
     difference: float
     tolerance: float
+    compared: int
 
     @property
     def passed(self) -> bool:
-        """False also for NaN."""
-        return self.difference <= self.tolerance
+        """False also for NaN, and where nothing was compared."""
+        return self.compared > 0 and self.difference <= self.tolerance
 
     def __str__(self) -> str:
         verdict = "" if self.passed else "  <-- refused"
+        if not self.compared:
+            return f"{self.part}, {self.check}: {self.output}: nothing was compared{verdict}"
         bound = f"{self.difference:.2g} (at most {self.tolerance:.2g})"
         return f"{self.part}, {self.check}: {self.output} differs by {bound}{verdict}"
 
@@ -70,7 +65,7 @@ def examine_bundle(loaded: Loaded, bundle: Bundle, bounds: Bounds = EXACT) -> li
     if isinstance(loaded.original, ArrayOriginal):
         tolerance = loaded.original.half if bounds.half else loaded.original.tolerance
         return examine_arrays(
-            loaded.original, loaded.original.open(bundle), loaded.pictures or PICTURES, tolerance=tolerance
+            loaded.original, loaded.original.open(bundle), loaded.pictures or SMALL, tolerance=tolerance
         )
     return examine_whole(loaded, open_detector(bundle, bundle.name), bounds)
 
@@ -86,16 +81,18 @@ def examine_arrays(
         first = draw(*size)
         pictures = [np.roll(first, (3 * place, -2 * place), (0, 1)) for place in range(original.images)]
         check = f"picture of {size[1]}x{size[0]} against the original"
-        off = difference(model(*pictures), original.answer(*pictures))
-        findings.append(Finding("whole", check, original.output, off, tolerance))
+        wanted = original.answer(*pictures)
+        off = difference(model(*pictures), wanted)
+        findings.append(Finding("whole", check, original.output, off, tolerance, wanted.size))
     return findings
 
 
 def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) -> list[Finding]:
-    """The detector from pixels to boxes against the original, on drawn pictures of several shapes.
+    """The detector from pixels to boxes against the original, on drawn pictures of several shapes and sizes.
 
-    Each box of the original that is well above the floor has one of ours within the bounds, and there are as many
-    at .5, where hard counts are made.
+    Of each category the most confident boxes have partners within the bounds, theirs among ours and ours among theirs
+    (see ``pairing.apart``), however low the confidences; and there are as many at .5, where hard counts are made. A
+    category of which neither has a box is no finding; that nothing at all was compared is one that is refused.
     """
     if isinstance(loaded.original, ArrayOriginal):
         raise TypeError(f"{loaded.family} is no family of detectors")
@@ -103,61 +100,69 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
     classes = np.arange(len(loaded.categories))
     if not detector.spec.open_vocabulary:
         classes = np.array([detector.spec.class_of(name) for name in loaded.categories], np.int64)
-    findings = []
+    findings: list[Finding] = []
     for size in loaded.pictures or PICTURES:
-        picture = draw(*size)
-        inputs = detector.preprocess(picture)
-        outputs = detector.run(stack([inputs]), [classes])
-        found = detector.decode(outputs, 0, size, classes, FLOOR / 2)
-        if loaded.following is None:
-            wanted = loaded.original(picture, loaded.categories)
-        else:
-            wanted = loaded.following(picture, loaded.categories, outputs)
-        # Near equals may be turned by halves, and by a first stage that an open-vocabulary model starts from.
-        near = bounds.half or detector.spec.open_vocabulary
-        least = _least(detector.spec.query_cap, [scores for _, scores in wanted]) if near else 0.0
-        least += 2 * bounds.score
-        for place, (boxes, scores) in enumerate(wanted):
+        found, wanted = _answers(loaded, detector, draw(*size), classes)
+        kept = [found.scores], [scores for _, scores in wanted]
+        edges = (_edge(detector.spec, kept[0], bounds), _edge(detector.spec, kept[1], bounds))
+        for place, answer in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
-            findings += _whole(check, (found.boxes[mine], found.scores[mine]), (boxes, scores), bounds, least)
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*size), edges)
+    if not findings:
+        check = "all pictures against the original"
+        findings.append(Finding("whole", check, "boxes (pixels)", float("inf"), bounds.box, 0))
     return findings
 
 
-def _least(cap: int | None, scores: Sequence[Array]) -> float:
-    """The confidence below which the original keeps nothing because its places are taken; 0 where some are left."""
+def _answers(
+    loaded: Loaded, detector: Detector, picture: NDArray[np.uint8], classes: NDArray[np.int64]
+) -> tuple[Candidates, list[tuple[Array, Array]]]:
+    """All boxes of the detector, and of each category those of the original, after the same choices if it has any."""
+    size = (picture.shape[0], picture.shape[1])
+    outputs = detector.run(stack([detector.preprocess(picture)]), [classes])
+    found = detector.decode(outputs, 0, size, classes, 0.0)
+    if loaded.following is not None:
+        return found, loaded.following(picture, loaded.categories, outputs)
+    if isinstance(loaded.original, ArrayOriginal):
+        raise TypeError(f"{loaded.family} is no family of detectors")
+    return found, loaded.original(picture, loaded.categories)
+
+
+def _edge(spec: DetectorSpec, scores: Sequence[Array], bounds: Bounds) -> float:
+    """The confidence up to which boxes may have lost the last places to near equals, where a network of halves keeps
+    the best pairs over all classes and the places are taken; else minus infinity. ``scores`` are of all categories.
+    """
     kept = np.concatenate(scores)
-    return float(kept.min()) if cap is not None and len(kept) >= cap else 0.0
+    if not bounds.half or spec.open_vocabulary or spec.query_cap is None or len(kept) < spec.query_cap:
+        return -np.inf
+    return float(kept.min()) + 2 * bounds.score
 
 
 def _whole(
-    check: str, found: tuple[Array, Array], wanted: tuple[Array, Array], bounds: Bounds, sure_from: float
+    check: str,
+    found: tuple[Array, Array],
+    wanted: tuple[Array, Array],
+    bounds: Bounds,
+    edges: tuple[float, float],
 ) -> list[Finding]:
-    """The farthest that a box of the original is from the nearest of ours, and how the counts at .5 differ.
-
-    Boxes below ``sure_from`` may have lost the last places of those that are kept to near equals.
+    """How far the boxes of one category are from those of the original, and how the counts at .5 differ; nothing where
+    there is nothing on either side.
     """
-    sure = wanted[1] >= max(FLOOR, sure_from)
-    farthest_box = farthest_score = 0.0
-    for box, score in zip(wanted[0][sure], wanted[1][sure], strict=True):
-        if not len(found[1]):
-            farthest_box = farthest_score = float("inf")
-            break
-        pixels = np.abs(found[0] - box).max(axis=1)
-        confidence = np.abs(found[1] - score)
-        nearest = int(np.argmin(pixels / bounds.box + confidence / bounds.score))
-        farthest_box = max(farthest_box, float(pixels[nearest]))
-        farthest_score = max(farthest_score, float(confidence[nearest]))
+    off = apart(found, wanted, bounds, edges)
     # A confidence within the tolerance of the level may fall on either side.
-    level = max(0.5, sure_from)
+    level = max(0.5, *edges)
     least, most = ((found[1] >= level + side * bounds.score).sum() for side in (1, -1))
     count = (wanted[1] >= level).sum()
-    off = max(least - count, count - most, 0)
-    return [
-        Finding("whole", check, "boxes (pixels)", farthest_box, bounds.box),
-        Finding("whole", check, "confidences", farthest_score, bounds.score),
-        Finding("whole", check, "count at .5", float(off), 0.0),
-    ]
+    measured = (
+        ("boxes (pixels)", off.box, bounds.box),
+        ("confidences", off.score, bounds.score),
+        ("logarithms of confidences", off.ratio, bounds.ratio),
+        ("count at .5", float(max(least - count, count - most, 0)), 0.0),
+    )
+    if not off.compared and not any(difference for _, difference, _ in measured):
+        return []
+    return [Finding("whole", check, output, value, bound, off.compared) for output, value, bound in measured]
 
 
 def draw(height: int, width: int) -> NDArray[np.uint8]:
@@ -221,7 +226,9 @@ def _compare(
     name: str, check: str, part: Part, found: Mapping[str, Array], wanted: Mapping[str, Array]
 ) -> list[Finding]:
     return [
-        Finding(name, check, key, difference(found[key], wanted[key]), part.tolerance.get(key, TOLERANCE))
+        Finding(
+            name, check, key, difference(found[key], wanted[key]), part.tolerance.get(key, TOLERANCE), wanted[key].size
+        )
         for key in wanted
     ]
 

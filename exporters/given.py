@@ -13,6 +13,7 @@ from tallymill.engine.detectors.base import Detector
 from tallymill.engine.sessions.base import Array, stack
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters import gate
+from tallymill.exporters.pairing import FLOOR
 from tallymill.exporters.recipes.parts import Given
 
 
@@ -73,7 +74,7 @@ def examine(detector: Detector, given: Given, log: Callable[[str], None]) -> lis
     findings: list[gate.Finding] = []
     asked = np.arange(len(detector.spec.labels))
     fitting = 0
-    for size in gate.PICTURES:
+    for size in gate.SMALL:
         try:
             inputs = detector.preprocess(gate.draw(*size))
         except ModelError as exc:
@@ -82,7 +83,7 @@ def examine(detector: Detector, given: Given, log: Callable[[str], None]) -> lis
         fitting += 1
         alone = detector.run(stack([inputs]), [asked])
         _check_ranges(detector, alone, given.hint)
-        detector.decode(alone, 0, size, asked, gate.FLOOR)
+        detector.decode(alone, 0, size, asked, FLOOR)
         findings += _slots(detector, size, inputs, alone)
     if not fitting:
         raise ModelError(f"{detector.session.model.name}: no picture fits any of its sizes", hint=given.hint)
@@ -119,5 +120,5 @@ def _slots(
         for name in ("logits", "boxes"):
             difference = float(np.abs(found[name][slot] - alone[name][0]).max(initial=0))
             check = f"picture of {size[1]}x{size[0]} in slot {slot} of {batch} against alone"
-            findings.append(gate.Finding("whole", check, name, difference, gate.TOLERANCE))
+            findings.append(gate.Finding("whole", check, name, difference, gate.TOLERANCE, alone[name][0].size))
     return findings

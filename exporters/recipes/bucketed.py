@@ -10,10 +10,15 @@ _LARGE = 512 * 512
 
 
 def pictures(buckets: Sequence[Size]) -> tuple[Size, ...]:
-    """Heights and widths of pictures that try every bucket: one that fills it, and of oblong ones one that does not."""
-    full = [(round(0.4 * height), round(0.4 * width)) for height, width in buckets]
-    part = [tuple(round(side * 0.8) if side == max(size) else side for side in size) for size in full]
-    return tuple(dict.fromkeys([*full, *((h, w) for h, w in part if h != w)]))
+    """Heights and widths of pictures that try every bucket: one that is enlarged and fills it, and one that is made
+    smaller and, where the bucket is oblong, does not.
+    """
+    found = []
+    for scale, oblong in ((0.4, 1.0), (1.28, 0.8)):
+        for size in buckets:
+            longest = oblong * max(size) if size[0] != size[1] else max(size)
+            found.append((round(scale * min(size[0], longest)), round(scale * min(size[1], longest))))
+    return tuple(dict.fromkeys(found))
 
 
 def batches(size: Size) -> tuple[int, ...]:

@@ -153,14 +153,14 @@ def original(
 
     inputs = processor(images=image, return_tensors="pt", **padding(*image.shape[:2]))
     with torch.no_grad():
-        outputs = model(**inputs) if graph is None else _following(model, inputs, graph)
+        outputs = model(**inputs) if graph is None else following(model, inputs, graph)
     (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
     columns = [labels.index(name if name in labels else str(fallback)) for name in categories]
     same = [found["labels"] == column for column in columns]
     return [(found["boxes"][mine].numpy(), found["scores"][mine].numpy()) for mine in same]
 
 
-def _following(model: Any, inputs: Mapping[str, Any], graph: Mapping[str, Array]) -> Any:
+def following(model: Any, inputs: Mapping[str, Any], graph: Mapping[str, Array]) -> Any:
     """The outputs of a model that starts from the proposals of a graph if they are as good as its own."""
     import torch
 

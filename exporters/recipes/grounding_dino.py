@@ -17,6 +17,7 @@ from tallymill.engine.detectors.buckets import Buckets, Size, name
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes.bucketed import batches, pictures
+from tallymill.exporters.recipes.closed import following
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
@@ -58,11 +59,13 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
             choices=("proposals",),
             weights="image.weights",
         )
+    own = _Original(model, processor, tokenizer, buckets)
     return Loaded(
         family="grounding_dino",
         parts=parts,
         numbers=_numbers(model, processor, tokenizer, buckets),
-        original=_Original(model, processor, tokenizer, buckets),
+        original=own,
+        following=own,
         categories=("cat", "wet dog"),
         pictures=pictures(buckets),
         tokenizer=tokenizer.backend_tokenizer.to_str(),
@@ -96,7 +99,9 @@ def _numbers(model: Any, processor: Any, tokenizer: Any, buckets: Sequence[Size]
 
 
 class _Original:
-    """See ``Original``: one text for all categories, each read by the tokens between the stops around it."""
+    """See ``Original`` and, with the outputs of a ``graph``, ``Following``: one text for all categories, each read by
+    the tokens between the stops around it.
+    """
 
     def __init__(self, model: Any, processor: Any, tokenizer: Any, buckets: Sequence[Size]) -> None:
         from transformers import GroundingDinoProcessor
@@ -104,7 +109,9 @@ class _Original:
         self._model, self._buckets = model, Buckets(buckets)
         self._processor = GroundingDinoProcessor(processor, tokenizer)
 
-    def __call__(self, image: NDArray[np.uint8], categories: Sequence[str]) -> list[tuple[Array, Array]]:
+    def __call__(
+        self, image: NDArray[np.uint8], categories: Sequence[str], graph: Mapping[str, Array] | None = None
+    ) -> list[tuple[Array, Array]]:
         import torch
         from transformers.models.grounding_dino.modeling_grounding_dino import build_label_maps
 
@@ -119,7 +126,7 @@ class _Original:
             pad_size={"height": height, "width": width},
         )
         with torch.no_grad():
-            outputs = self._model(**inputs)
+            outputs = self._model(**inputs) if graph is None else following(self._model, inputs, graph)
         (found,) = self._processor.post_process_grounded_object_detection(
             outputs, threshold=-1.0, text_threshold=2.0, target_sizes=[image.shape[:2]]
         )

@@ -271,23 +271,6 @@ def test_parts_keep_what_they_share_in_one_file(tmp_path):
     assert weights.file.stat().st_size == 64 * 64 * 4
 
 
-def test_near_equals_may_take_each_others_last_places_and_no_others():
-    boxes, bounds = np.zeros((3, 4), np.float32), gate.Bounds(score=0.02, half=True)
-    scores = np.array([0.9, 0.7, 0.61], np.float32)
-
-    def passes(kept, sure_from):
-        found = (boxes[: len(kept)], np.array(kept, np.float32))
-        return all(finding.passed for finding in gate._whole("picture", found, (boxes, scores), bounds, sure_from))
-
-    assert gate._least(None, [scores]) == gate._least(4, [scores]) == 0
-    least = gate._least(3, [scores[:1], scores[1:]])
-    assert least == np.float32(0.61)
-    assert not passes([0.9, 0.7], 2 * bounds.score)
-    assert passes([0.9, 0.7], least + 2 * bounds.score)
-    assert passes([0.9, 0.7, 0.61], 2 * bounds.score)
-    assert not passes([0.9, 0.61], least + 2 * bounds.score)
-
-
 def test_what_was_there_comes_back_where_its_successor_cannot_be_put(tmp_path, monkeypatch):
     built, target = tmp_path / "built", tmp_path / "target"
     for folder, content in ((built, "new"), (target, "old")):
