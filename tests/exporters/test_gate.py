@@ -155,11 +155,11 @@ def test_near_equals_may_take_each_others_last_places_and_no_others():
         findings = gate._whole("picture", found, (boxes, scores), bounds, (edge, edge))
         return all(finding.passed for finding in findings)
 
-    def edge(cap, **changes):
+    def edge(cap, bounds=bounds, **changes):
         spec = DetectorSpec("fake", "fake", NAMES, query_cap=cap, **changes)
         return gate._edge(spec, [scores[:1], scores[1:]], bounds)
 
-    assert edge(None) == edge(4) == edge(3, open_vocabulary=True) == -np.inf
+    assert edge(None) == edge(4) == edge(3, open_vocabulary=True) == edge(3, gate.EXACT) == -np.inf
     assert edge(3) == pytest.approx(0.65)
     assert not passes([0.9, 0.7], -np.inf)
     assert passes([0.9, 0.7], edge(3))
