@@ -5,7 +5,7 @@ SHELL := /bin/bash
 SOURCES := pyproject.toml setup.py constraints.txt CMakeLists.txt $(wildcard kernels/csrc/*)
 export PYTHON
 
-.PHONY: help demo test test-report lint venv bench test-kernels test-export test-export-core vllm-env test-vllm sanitize clean
+.PHONY: help demo test test-report lint venv bench test-kernels test-export vllm-env test-vllm sanitize clean
 
 help:
 	@echo "make demo   a small labelled sweep over real photographs: table, pictures, RUN folder (in ./demo)"
@@ -14,8 +14,7 @@ help:
 	@echo "make lint   ruff (lint and format) and mypy"
 	@echo "make bench  every kernel beside every peer, as a table of ratios (sets up .venv-bench, 7 GB)"
 	@echo "make test-kernels   the kernels against their peers, Triton in the interpreter and compiled ahead of time"
-	@echo "make test-export    published models from small random weights: exported, compared, swept (half an hour)"
-	@echo "make test-export-core   the part of it that takes minutes"
+	@echo "make test-export    published models from small random weights: exported, compared, swept (a quarter of an hour)"
 	@echo "make vllm-env       vLLM for the CPU and lmms-eval, in .venv-vllm (4 GB)"
 	@echo "make test-vllm      PhysCount's questions asked of a real vLLM with a tiny model, and by a real lmms-eval"
 	@echo "make sanitize       the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer"
@@ -47,10 +46,6 @@ test-kernels: .venv-bench/.ready
 
 test-export: .venv-bench/.ready
 	.venv-bench/bin/python -m pytest tests/export
-
-# Of the same: the gate, one family in every way, and sweeps from weights to scores. Continuous integration runs these.
-test-export-core: .venv-bench/.ready
-	.venv-bench/bin/python -m pytest $(addprefix tests/export/test_,gate.py owl.py data_path.py sweep.py)
 
 vllm-env: .venv-vllm/.ready
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from tallymill.bench.random_models import clip_tokenizer, make_folder, stirred
+from tallymill.bench.random_models import bert_tokenizer, clip_tokenizer, make_folder, stirred
 from tallymill.engine.detectors.coco import COCO_80
 
 _STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 32, 48], "out_features": ["stage2", "stage3", "stage4"]}
@@ -60,16 +61,6 @@ def grounding_dino(folder: Path, prefix: str = "GroundingDino") -> None:
     transformers.GroundingDinoImageProcessor(size=size).save_pretrained(folder)
 
 
-def bert_tokenizer() -> Any:
-    """Letters, some words, and the tokens that close a phrase where the model looks for them."""
-    fixed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = iter([*letters, *(f"##{letter}" for letter in letters), "cat", "dog", "wet", "st", "-", "'"])
-    names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
-    vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
-    return transformers.BertTokenizerFast(vocab=vocab)
-
-
 def rf_detr(folder: Path) -> None:
     """RF-DETR on 112 pixels, with the 91 columns of the published ones, which have no names here."""
     backbone = transformers.RfDetrDinov2Config(
@@ -100,15 +91,15 @@ def rf_detr(folder: Path) -> None:
     transformers.RfDetrImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
 
 
-def deformable_detr(layer_type: str = "basic", **options: Any) -> Any:
+def deformable_detr(layer_type: str = "basic", encoder_layers: int = 2, decoder_layers: int = 3, **options: Any) -> Any:
     """The model of OW-DETR, with 81 columns; its scores are where a fault shows."""
     config = transformers.DeformableDetrConfig(
         backbone_config=transformers.ResNetConfig(
             embedding_size=16, layer_type=layer_type, **{**_STAGES, "depths": [1, 2, 1, 1]}
         ),
         d_model=32,
-        encoder_layers=2,
-        decoder_layers=3,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
         encoder_ffn_dim=64,
         decoder_ffn_dim=48,
         encoder_n_points=2,
@@ -231,6 +222,9 @@ SMALL: Mapping[str, Small] = {
     "owlvit": Small("owlvit-base-patch32", _owl("owlvit")),
     "owlv2": Small("owlv2-base-patch16", _owl("owlv2")),
     "grounding_dino": Small("grounding-dino-tiny", grounding_dino, _buckets((96, 96), (96, 160))),
+    "mm_grounding_dino": Small(
+        "mm-grounding-dino-base", partial(grounding_dino, prefix="MMGroundingDino"), _buckets((96, 96), (96, 160))
+    ),
     "ow_detr": Small("ow-detr", ow_detr, _buckets((64, 107), (107, 64))),
     "rf_detr": Small("rf-detr-nano", rf_detr),
     "rt_detr": Small("rt-detr-v2-r18", rt_detr),

@@ -20,8 +20,8 @@ PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffe
 
 
 @pytest.mark.parametrize("name", ["owlvit-base-patch32", "owlv2-base-patch16-ensemble"])
-def test_a_session_that_is_given_tensors_finds_what_it_finds_in_arrays(name, owl_folder, tmp_path):
-    bundle = export(recipe_of(name), owl_folder(recipe_of(name).family), out=tmp_path / "bundle")
+def test_a_session_that_is_given_tensors_finds_what_it_finds_in_arrays(name, small_folder, tmp_path):
+    bundle = export(recipe_of(name), small_folder(recipe_of(name).family), out=tmp_path / "bundle")
     targets = [{"category": category, "count": 1} for category in ("cat", "dog")]
     table = [{"item_id": str(k), "image": f"{k}.jpg", "targets": targets} for k in range(len(PHOTOGRAPHS))]
     found = []

@@ -142,11 +142,11 @@ def test_a_graph_whose_sampling_leaks_between_slots_is_refused(tmp_path, monkeyp
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_detector_whose_attention_leaks_between_slots_is_refused(rf_detr_folder, tmp_path, monkeypatch):
+def test_a_detector_whose_attention_leaks_between_slots_is_refused(small_folder, tmp_path, monkeypatch):
     leaking(monkeypatch, rows=4)  # heads of its deformable attention
     log = []
     with pytest.raises(ModelError, match="nothing was installed") as caught:
-        export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path / "bundle", log=log.append)
+        export(recipe_of("rf-detr-nano"), small_folder("rf_detr"), out=tmp_path / "bundle", log=log.append)
     refused = [line for line in caught.value.message.splitlines() if line.endswith("<-- refused")]
     assert any("slot 0 of 5 against alone: boxes differs by" in line for line in refused)
     assert not any("batch of 1 " in line for line in refused)
@@ -161,38 +161,38 @@ MEAN, STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.2757
 @pytest.mark.parametrize(
     "numbers", [{"mean": [0.0, 0.0, 0.0]}, {"mean": STD, "std": MEAN}, {"resample": "bilinear"}, {"template": "{}"}]
 )
-def test_a_detector_that_prepares_its_input_otherwise_is_refused(numbers, owl_folder, tmp_path):
+def test_a_detector_that_prepares_its_input_otherwise_is_refused(numbers, small_folder, tmp_path):
     def load(weights):
         loaded = RECIPE.load(weights)
         return replace(loaded, numbers={**loaded.numbers, **numbers})
 
     with pytest.raises(ModelError, match="nothing was installed") as caught:
-        export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
+        export(replace(RECIPE, load=load), small_folder("owlvit"), out=tmp_path / "bundle")
     assert "whole, picture of 320x240, 'cat' against the original: confidences differs by" in caught.value.message
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("lost", ["mean", "std"])
-def test_a_detector_that_does_not_know_how_to_prepare_its_input_is_not_installed(lost, owl_folder, tmp_path):
+def test_a_detector_that_does_not_know_how_to_prepare_its_input_is_not_installed(lost, small_folder, tmp_path):
     def load(weights):
         loaded = RECIPE.load(weights)
         return replace(loaded, numbers={key: value for key, value in loaded.numbers.items() if key != lost})
 
     with pytest.raises(ModelError, match=f"its numbers lack {lost}"):
-        export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
+        export(replace(RECIPE, load=load), small_folder("owlvit"), out=tmp_path / "bundle")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_installed_before_stays_when_its_successor_is_refused(owl_folder, tmp_path):
-    before = export(RECIPE, owl_folder("owlvit"), out=tmp_path / "bundle")
+def test_what_was_installed_before_stays_when_its_successor_is_refused(small_folder, tmp_path):
+    before = export(RECIPE, small_folder("owlvit"), out=tmp_path / "bundle")
 
     def load(weights):
         loaded = RECIPE.load(weights)
         return replace(loaded, numbers={**loaded.numbers, "std": [1.0, 1.0, 1.0]})
 
     with pytest.raises(ModelError, match="nothing was installed"):
-        export(replace(RECIPE, load=load), owl_folder("owlvit"), out=tmp_path / "bundle")
-    assert export(RECIPE, owl_folder("owlvit"), out=tmp_path / "bundle").sha256 == before.sha256
+        export(replace(RECIPE, load=load), small_folder("owlvit"), out=tmp_path / "bundle")
+    assert export(RECIPE, small_folder("owlvit"), out=tmp_path / "bundle").sha256 == before.sha256
 
 
 class Best(torch.nn.Module):

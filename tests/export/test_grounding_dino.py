@@ -10,6 +10,7 @@ from transformers.models.grounding_dino.modeling_grounding_dino import (
     generate_masks_with_special_tokens_and_transfer_map,
 )
 
+from tallymill.bench.small_models import SMALL
 from tallymill.engine.detectors.grounding_dino import GroundingDino
 from tallymill.engine.detectors.phrases import blocks
 from tallymill.engine.ensemble import DetectorConfig, build_proposer
@@ -20,20 +21,20 @@ from tallymill.exporters.recipes.grounding_dino_modules import maxima_of_rows
 
 CHELSEA, COFFEE = skimage.data.chelsea(), skimage.data.coffee()  # 300 x 451 and 400 x 600
 SQUARE = COFFEE[:400, :400]
-MODELS = {"GroundingDino": "grounding-dino-tiny", "MMGroundingDino": "mm-grounding-dino-base"}
+FAMILIES = {"GroundingDino": "grounding_dino", "MMGroundingDino": "mm_grounding_dino"}
 BUCKETS = [(96, 96), (96, 160)]
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=FAMILIES)
 def prefix(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def detector(prefix, grounding_folder, tmp_path_factory):
-    recipe = recipe_of(MODELS[prefix])
+def detector(prefix, small_folder, tmp_path_factory):
+    recipe = recipe_of(SMALL[FAMILIES[prefix]].recipe)
     out = tmp_path_factory.mktemp("out") / prefix
-    bundle = export(recipe, grounding_folder(prefix), out=out, options={"buckets": BUCKETS})
+    bundle = export(recipe, small_folder(FAMILIES[prefix]), out=out, options={"buckets": BUCKETS})
     found = build_proposer(DetectorConfig("g", "grounding_dino", recipe.name), bundle.folder).detector
     assert isinstance(found, GroundingDino)
     return found
@@ -82,8 +83,8 @@ def written(phrases):
 
 
 @pytest.fixture(scope="module")
-def original(prefix, grounding_folder):
-    return Original(grounding_folder(prefix), prefix)
+def original(prefix, small_folder):
+    return Original(small_folder(FAMILIES[prefix]), prefix)
 
 
 def seen(detector, images, asked):

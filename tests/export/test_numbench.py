@@ -6,8 +6,6 @@ import json
 
 import pytest
 import skimage.data
-import torch
-import transformers
 from PIL import Image
 
 from tallymill.cli import main
@@ -22,34 +20,10 @@ def tallymill(*arguments):
     return int(ended.value.code or 0)
 
 
-@pytest.fixture
-def deformable(stir, tmp_path):
-    """Deformable DETR of 32 dimensions with the 81 columns of OW-DETR."""
-    backbone = transformers.ResNetConfig(
-        embedding_size=16,
-        hidden_sizes=[16, 32, 32, 48],
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage2", "stage3", "stage4"],
-    )
-    layers = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
-    config = transformers.DeformableDetrConfig(
-        backbone_config=backbone, d_model=32, **layers, num_queries=20, num_labels=81, disable_custom_kernels=True
-    )
-    torch.manual_seed(0)
-    folder = tmp_path / "ow_detr"
-    stir(transformers.DeformableDetrForObjectDetection(config), 0.05).save_pretrained(folder)
-    size = {"shortest_edge": 64, "longest_edge": 107}
-    transformers.DeformableDetrImageProcessor(size=size).save_pretrained(folder)
-    return folder
-
-
-def test_the_ensemble_of_the_paper_scores_a_sweep(
-    deformable, grounding_folder, owl_folder, tmp_path, monkeypatch, capsys
-):
+def test_the_ensemble_of_the_paper_scores_a_sweep(small_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    folders = [deformable, grounding_folder("GroundingDino"), owl_folder("owlvit")]
+    folders = [small_folder(family) for family in ("ow_detr", "grounding_dino", "owlvit")]
     for (model, buckets), folder in zip(MODELS.items(), folders, strict=True):
         sizes = [] if buckets is None else ["--buckets", buckets]
         assert tallymill("export", model, "--weights", folder, *sizes) == 0

@@ -11,6 +11,7 @@ import skimage.data
 import torch
 import transformers
 
+from tallymill.bench.small_models import deformable_detr
 from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.coco import COCO_80
 from tallymill.engine.detectors.ow_detr import OwDetr
@@ -32,13 +33,13 @@ RECIPE = recipe_of("ow-detr")
 
 
 @pytest.fixture(scope="module")
-def model(ow_detr):
-    return ow_detr()
+def model():
+    return deformable_detr()
 
 
 @pytest.fixture(scope="module")
-def folder(ow_detr_folder):
-    return ow_detr_folder
+def folder(small_folder):
+    return small_folder("ow_detr")
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +139,8 @@ def in_original_names(model):
 @pytest.mark.parametrize(
     ("layer_type", "options"), [("basic", {}), ("bottleneck", {}), ("basic", {"with_box_refine": True})]
 )
-def test_a_checkpoint_of_the_original_repository_is_the_same_model(ow_detr, tmp_path, layer_type, options):
-    model = ow_detr(layer_type, **options)
+def test_a_checkpoint_of_the_original_repository_is_the_same_model(tmp_path, layer_type, options):
+    model = deformable_detr(layer_type, **options)
     args = argparse.Namespace(PREV_INTRODUCED_CLS=60, CUR_INTRODUCED_CLS=20, num_classes=81, nheads=8, lr=2e-4)
     file = tmp_path / "checkpoint0109.pth"
     torch.save({"model": in_original_names(model), "args": args, "epoch": 109, "optimizer": {"state": {}}}, file)

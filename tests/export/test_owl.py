@@ -28,14 +28,14 @@ def family(request):
 
 
 @pytest.fixture(scope="module")
-def detector(family, owl_folder, tmp_path_factory):
-    bundle = export(recipe_of(MODELS[family]), owl_folder(family), out=tmp_path_factory.mktemp("out") / family)
+def detector(family, small_folder, tmp_path_factory):
+    bundle = export(recipe_of(MODELS[family]), small_folder(family), out=tmp_path_factory.mktemp("out") / family)
     return Owl(bundle, "owl")
 
 
 @pytest.fixture(scope="module")
-def original(family, owl_folder):
-    return recipe_of(MODELS[family]).load(owl_folder(family)).original
+def original(family, small_folder):
+    return recipe_of(MODELS[family]).load(small_folder(family)).original
 
 
 def seen(detector, images, categories):
@@ -82,9 +82,9 @@ def test_the_bundle_says_what_it_is(family, detector):
     assert set(bundle.parts) == {"vision", "text"}
 
 
-def test_weights_that_lack_something_are_refused(family, owl_folder, tmp_path):
+def test_weights_that_lack_something_are_refused(family, small_folder, tmp_path):
     """transformers would make up the rest at random, and the graph would be compared with that."""
-    folder = shutil.copytree(owl_folder(family), tmp_path / "part")
+    folder = shutil.copytree(small_folder(family), tmp_path / "part")
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     lost = next(name for name in tensors if name.startswith("class_head"))
     del tensors[lost]
@@ -96,6 +96,6 @@ def test_weights_that_lack_something_are_refused(family, owl_folder, tmp_path):
         recipe_of(MODELS[family]).load(folder)
 
 
-def test_weights_of_the_sister_model_are_refused(owl_folder):
+def test_weights_of_the_sister_model_are_refused(small_folder):
     with pytest.raises(ModelError, match=r"these weights lack .* and .* more, which Owlv2ForObjectDetection has"):
-        recipe_of("owlv2-base-patch16").load(owl_folder("owlvit"))
+        recipe_of("owlv2-base-patch16").load(small_folder("owlvit"))

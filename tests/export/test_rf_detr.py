@@ -23,16 +23,16 @@ QUERIES = 20
 
 
 @pytest.fixture(scope="module")
-def detector(rf_detr_folder, tmp_path_factory):
-    bundle = export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path_factory.mktemp("out") / "rf-detr")
+def detector(small_folder, tmp_path_factory):
+    bundle = export(recipe_of("rf-detr-nano"), small_folder("rf_detr"), out=tmp_path_factory.mktemp("out") / "rf-detr")
     return RfDetr(bundle, "rf-detr")
 
 
 @pytest.fixture(scope="module")
-def original(rf_detr_folder):
+def original(small_folder):
     """Labels, boxes and scores of transformers: processor, model and post-processing, for one image."""
-    model = transformers.RfDetrForObjectDetection.from_pretrained(rf_detr_folder).eval()
-    processor = transformers.RfDetrImageProcessor.from_pretrained(rf_detr_folder)
+    model = transformers.RfDetrForObjectDetection.from_pretrained(small_folder("rf_detr")).eval()
+    processor = transformers.RfDetrImageProcessor.from_pretrained(small_folder("rf_detr"))
 
     def look(image):
         inputs = processor(images=Image.fromarray(image), return_tensors="pt")
@@ -92,8 +92,8 @@ def test_columns_without_names_are_the_ids_of_coco(detector):
     assert detector.spec.query_cap == QUERIES
 
 
-def test_the_gate_sees_another_preparation_and_another_choice(detector, rf_detr_folder):
-    loaded = recipe_of("rf-detr-nano").load(rf_detr_folder)
+def test_the_gate_sees_another_preparation_and_another_choice(detector, small_folder):
+    loaded = recipe_of("rf-detr-nano").load(small_folder("rf_detr"))
     bundle = load_bundle(detector.session.model.parent)
 
     def refused(**numbers):

@@ -16,56 +16,12 @@ from tallymill.exporters.export import export
 MODELS = {"rt_detr": "rt-detr-v2-r18", "d_fine": "d-fine-nano"}
 PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :30]]
 QUERIES = 20
-STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 32, 48], "out_features": ["stage2", "stage3", "stage4"]}
-COMMON = {
-    "encoder_hidden_dim": 32,
-    "encoder_in_channels": [32, 32, 48],
-    "feat_strides": [8, 16, 32],
-    "encoder_ffn_dim": 64,
-    "encoder_attention_heads": 4,
-    "d_model": 32,
-    "num_queries": QUERIES,
-    "decoder_in_channels": [32, 32, 32],
-    "decoder_attention_heads": 4,
-    "decoder_layers": 2,
-    "num_denoising": 0,
-    "id2label": dict(enumerate(COCO_80)),
-}
 
 
-def rt_detr():
-    backbone = transformers.RTDetrResNetConfig(embedding_size=16, layer_type="basic", **STAGES)
-    config = transformers.RTDetrV2Config(backbone_config=backbone, anchor_image_size=None, **COMMON)
-    return transformers.RTDetrV2ForObjectDetection(config)
-
-
-def d_fine():
-    backbone = transformers.HGNetV2Config(
-        stem_channels=[3, 16, 16],
-        stage_in_channels=[16, 16, 32, 32],
-        stage_mid_channels=[16, 16, 16, 16],
-        stage_out_channels=[16, 32, 32, 48],
-        stage_num_blocks=[1, 1, 1, 1],
-        stage_downsample=[False, True, True, True],
-        stage_light_block=[False, False, False, False],
-        stage_kernel_size=[3, 3, 3, 3],
-        stage_numb_of_layers=[2, 2, 2, 2],
-        **STAGES,
-    )
-    config = transformers.DFineConfig(backbone_config=backbone, decoder_n_points=[2, 2, 2], **COMMON)
-    return transformers.DFineForObjectDetection(config)
-
-
-@pytest.fixture(scope="module", params=[rt_detr, d_fine], ids=MODELS)
-def made(request, tmp_path_factory, stir):
-    """Name of the family, and the folder of a model of 32 dimensions on 128 pixels."""
-    folder = tmp_path_factory.mktemp(request.param.__name__)
-    torch.manual_seed(0)
-    model = stir(request.param(), 0.1)
-    model.model.enc_score_head.weight.data *= 20  # so that not all proposals are nearly equal
-    model.save_pretrained(folder)
-    transformers.RTDetrImageProcessor(size={"height": 128, "width": 128}).save_pretrained(folder)
-    return request.param.__name__, folder
+@pytest.fixture(scope="module", params=MODELS)
+def made(request, small_folder):
+    """Name of the family, and the folder of its small model."""
+    return request.param, small_folder(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import skimage.data
 import torch
 import transformers
 
-from tallymill.bench.random_models import clip_tokenizer, stirred
 from tallymill.engine.detectors.sam3 import Sam3
 from tallymill.engine.sessions.base import stack
 from tallymill.exporters.catalogue import recipe_of
@@ -19,44 +18,8 @@ PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffe
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """SAM 3 of 32 dimensions on 112 pixels with 20 queries."""
-    folder = tmp_path_factory.mktemp("sam3")
-    tokenizer = clip_tokenizer()
-    tower = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    layers = {"hidden_size": 32, "num_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    backbone = {
-        **tower,
-        "model_type": "sam3_vit_model",
-        "image_size": 112,
-        "patch_size": 14,
-        "window_size": 4,
-        "global_attn_indexes": [1],
-        "pretrain_image_size": 56,
-    }
-    config = transformers.Sam3Config(
-        vision_config={
-            "backbone_config": backbone,
-            "fpn_hidden_size": 32,
-            "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
-        },
-        text_config={
-            **tower,
-            "vocab_size": len(tokenizer),
-            "max_position_embeddings": 16,
-            "projection_dim": 32,
-            "eos_token_id": tokenizer.eos_token_id,
-        },
-        geometry_encoder_config=layers,
-        detr_encoder_config=layers,
-        detr_decoder_config={**layers, "num_queries": 20},
-        mask_decoder_config={"hidden_size": 32, "num_attention_heads": 4},
-    )
-    torch.manual_seed(0)
-    stirred(transformers.Sam3Model(config)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    transformers.Sam3ImageProcessor(size={"height": 112, "width": 112}).save_pretrained(folder)
-    return folder
+def folder(small_folder) -> Path:
+    return small_folder("sam3")
 
 
 @pytest.fixture(scope="module")

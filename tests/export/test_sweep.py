@@ -44,10 +44,10 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_model_is_exported_installed_and_swept(workplace, owl_folder, capsys):
+def test_a_model_is_exported_installed_and_swept(workplace, small_folder, capsys):
     assert tallymill("sweep", "items.jsonl", "--out", "run", "--ensemble", "one.toml") == 1
     assert "tallymill export owlvit-base-patch32 --to onnx" in capsys.readouterr().err
-    assert tallymill("export", "owlvit-base-patch32", "--weights", owl_folder("owlvit"), "--json") == 0
+    assert tallymill("export", "owlvit-base-patch32", "--weights", small_folder("owlvit"), "--json") == 0
     folder = Path(json.loads(capsys.readouterr().out)["bundle"])
     assert folder.is_relative_to(workplace / "cache")
     gate = json.loads((folder / "bundle.json").read_text())["gate"]
@@ -62,8 +62,8 @@ def test_a_model_is_exported_installed_and_swept(workplace, owl_folder, capsys):
 
 
 @pytest.mark.usefixtures("workplace")
-def test_a_category_is_encoded_once_a_worker(owl_folder):
-    assert tallymill("export", "owlvit-base-patch32", "--weights", owl_folder("owlvit")) == 0
+def test_a_category_is_encoded_once_a_worker(small_folder):
+    assert tallymill("export", "owlvit-base-patch32", "--weights", small_folder("owlvit")) == 0
     names = ["".join(letters) for letters in itertools.islice(itertools.product("abcdefghijklm", repeat=3), 1600)]
     Image.new("RGB", (32, 32), (90, 120, 30)).save("one.png")
     rows = [

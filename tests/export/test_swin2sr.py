@@ -11,6 +11,7 @@ import skimage.data
 import torch
 import transformers
 
+from tallymill.bench.random_models import stirred
 from tallymill.engine.bundles import load_bundle
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.upscaling.swin2sr import Swin2Sr
@@ -25,11 +26,11 @@ BUCKETS = [(24, 32), (32, 32)]
 
 
 @pytest.fixture(scope="module")
-def folder(stir, tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("swin2sr")
     config = transformers.Swin2SRConfig(embed_dim=12, depths=[2], num_heads=[2], image_size=16)
     torch.manual_seed(0)
-    stir(transformers.Swin2SRForImageSuperResolution(config), 0.05).save_pretrained(folder)
+    stirred(transformers.Swin2SRForImageSuperResolution(config), 0.05).save_pretrained(folder)
     transformers.Swin2SRImageProcessor().save_pretrained(folder)
     return folder
 

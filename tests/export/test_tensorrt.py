@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import transformers
 
+from tallymill.bench.small_models import deformable_detr
 from tallymill.cli import main
 from tallymill.engine.bundles import load_bundle
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
-from tallymill.exporters import to_onnx, to_tensorrt
+from tallymill.exporters import to_tensorrt
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.recipes.parts import Loaded, Part
@@ -28,12 +27,12 @@ AIM = Target("fp32", "89", (2,))
 
 
 @pytest.fixture(scope="module")
-def owl(owl_folder, tmp_path_factory):
+def owl(small_folder, tmp_path_factory):
     """What ``tallymill export`` makes of OWL-ViT, and the bundle."""
     out = tmp_path_factory.mktemp("out") / "owl"
     options = ["--to", "tensorrt", "--compute-capability", "89", "--batch", "1,2", "--out", str(out)]
     with pytest.raises(SystemExit) as ended:
-        main(["export", "owlvit-base-patch32", "--weights", str(owl_folder("owlvit")), *options])
+        main(["export", "owlvit-base-patch32", "--weights", str(small_folder("owlvit")), *options])
     assert not ended.value.code
     return out
 
@@ -67,8 +66,9 @@ def test_where_there_is_no_card_a_bundle_of_engines_is_refused(owl):
         choose_devices("auto", {"owl": owl})
 
 
-def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path):
-    bundle = export(recipe_of("rf-detr-nano"), rf_detr_folder, out=tmp_path / "rf", engines=Target("fp16", "86", (2,)))
+def test_rf_detr_becomes_an_engine_without_grid_sample(small_folder, tmp_path):
+    target = Target("fp16", "86", (2,))
+    bundle = export(recipe_of("rf-detr-nano"), small_folder("rf_detr"), out=tmp_path / "rf", engines=target)
     built = json.loads((bundle.folder / "bundle.json").read_text())["tensorrt"]["built"]["image"]
     assert "GridSample" not in built["dtypes"]
     assert set(built["dtypes"]["Floor"]) == {"float32"}
@@ -77,33 +77,13 @@ def test_rf_detr_becomes_an_engine_without_grid_sample(rf_detr_folder, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def short_ow_detr(ow_detr, tmp_path_factory):
+def short_ow_detr(tmp_path_factory):
     """OW-DETR of few layers: sampling that is written out takes long to trace."""
     folder = tmp_path_factory.mktemp("ow_detr")
-    ow_detr(encoder_layers=1, decoder_layers=2).save_pretrained(folder)
+    deformable_detr(encoder_layers=1, decoder_layers=2).save_pretrained(folder)
     size = {"shortest_edge": 64, "longest_edge": 107}
     transformers.DeformableDetrImageProcessor(size=size).save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory):
-    return tmp_path_factory.mktemp("graphs")
-
-
-@pytest.fixture
-def traced_once(graphs, monkeypatch):
-    """Meanwhile a part of a family is traced once: its graph is the same whatever becomes of it. That takes longest."""
-
-    def export_once(part, file, *args, **options):
-        kept = graphs / f"{type(part.module).__name__}-{file.stem}"
-        if not kept.is_dir():
-            kept.mkdir()
-            for each in to_onnx.export_part(part, file, *args, **options):
-                shutil.copyfile(each, kept / each.name)
-        return [Path(shutil.copyfile(each, file.parent / each.name)) for each in sorted(kept.iterdir())]
-
-    monkeypatch.setattr("tallymill.exporters.export.export_part", export_once)
 
 
 @pytest.fixture
@@ -135,10 +115,9 @@ def admitted(monkeypatch):
     return taken
 
 
-@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
-def test_grounding_dino_becomes_engines(precision, grounding_folder, sent, admitted, tmp_path):
-    weights, out = str(grounding_folder("GroundingDino")), tmp_path / "grounding"
+def test_grounding_dino_becomes_engines(precision, small_folder, sent, admitted, tmp_path):
+    weights, out = str(small_folder("grounding_dino")), tmp_path / "grounding"
     options = ["--buckets", "96x96", "--precision", precision, "--compute-capability", "89", "--batch", "2"]
     with pytest.raises(SystemExit) as ended:
         main(["export", "grounding-dino-tiny", "--weights", weights, "--to", "tensorrt", *options, "--out", str(out)])
@@ -163,7 +142,6 @@ def test_grounding_dino_becomes_engines(precision, grounding_folder, sent, admit
     assert {shape[1] for file, name, shape in sent if (file, name) == ("text.onnx", "tokens")} > {1}
 
 
-@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 def test_ow_detr_becomes_engines(precision, short_ow_detr, tmp_path):
     bundle = export(
@@ -192,7 +170,6 @@ def fp16_checks(told):
     return parts
 
 
-@pytest.mark.usefixtures("traced_once")
 def test_a_detector_that_loses_too_much_in_halves_is_refused(short_ow_detr, tmp_path, monkeypatch):
     # Every part passes; what is made of them does not.
     monkeypatch.setattr(to_tensorrt, "HALF", to_tensorrt.gate.Bounds(box=1e-7, score=1e-7, half=True))

@@ -17,7 +17,7 @@ import skimage.data
 import torch
 from PIL import Image
 
-from tallymill.bench.small_models import SMALL, write_small
+from tallymill.bench.small_models import SMALL
 from tallymill.cli import main
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.sessions.pytorch import TorchSession
@@ -30,26 +30,21 @@ from tallymill.runners.run import load
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Callable[[str], Path]:
-    return cache(lambda family: write_small(family, tmp_path_factory.mktemp("weights") / family))
-
-
-@pytest.fixture(scope="module")
-def loaded(folder) -> Callable[[str], Loaded]:
+def loaded(small_folder) -> Callable[[str], Loaded]:
     def load(family: str) -> Any:
-        return recipe_of(SMALL[family].recipe).load(folder(family), **SMALL[family].options)
+        return recipe_of(SMALL[family].recipe).load(small_folder(family), **SMALL[family].options)
 
     return cache(load)
 
 
 @pytest.fixture(scope="module")
-def bundle(folder, tmp_path_factory) -> Callable[..., Bundle]:
+def bundle(small_folder, tmp_path_factory) -> Callable[..., Bundle]:
     """Of a family and a precision, what ``export`` makes; it has passed the gate on the CPU."""
 
     def make(family: str, precision: str = "fp32") -> Bundle:
         small, out = SMALL[family], tmp_path_factory.mktemp("out") / family
         programs = Programs(precision)
-        return export(recipe_of(small.recipe), folder(family), out=out, options=small.options, programs=programs)
+        return export(recipe_of(small.recipe), small_folder(family), out=out, options=small.options, programs=programs)
 
     return cache(make)
 
