@@ -45,9 +45,14 @@ def traced_once() -> Iterator[None]:
         yield
 
 
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
+
+
 def _fingerprint(part: Part, grid_sample: bool) -> str:
     told = [repr(part.module), sorted(part.dynamic.items()), grid_sample]
     told += [(name, value.shape, value.dtype) for name, value in part.inputs.items()]
+    for module in part.module.modules():
+        told.append({name: value for name, value in vars(module).items() if isinstance(value, _PLAIN)})
     digest = hashlib.sha256(repr(told).encode())
     for name, value in [*part.module.named_parameters(), *part.module.named_buffers()]:
         digest.update(name.encode())

@@ -291,3 +291,21 @@ def test_what_was_there_comes_back_where_its_successor_cannot_be_put(tmp_path, m
     exporting._replace(built, target, tmp_path / "before")
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
     assert (target / "bundle.json").read_text() == "new"
+
+
+def test_tests_do_not_take_one_graph_for_another(tmp_path):
+    """Parts are traced once in a session of tests (``traced_once``): what differs in a number alone is another part."""
+
+    class Times(torch.nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.times = times
+
+        def forward(self, image, places):
+            return {"found": (image.flatten(1) * self.times)[:, :4] + places.flatten(1)[:, :4]}
+
+    export_part(part(Times(2)), tmp_path / "two.onnx")
+    export_part(part(Times(3)), tmp_path / "three.onnx")
+    assert (tmp_path / "two.onnx").read_bytes() != (tmp_path / "three.onnx").read_bytes()
+    export_part(part(Times(2)), tmp_path / "again.onnx")
+    assert (tmp_path / "two.onnx").read_bytes() == (tmp_path / "again.onnx").read_bytes()
