@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Candidates, Detector, Found
-from tallymill.engine.detectors.buckets import Buckets, Size
-from tallymill.engine.detectors.buckets import name as name_of
+from tallymill.engine.detectors.buckets import Size
 from tallymill.engine.detectors.closed import Closed, best
+from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.pixels import Normalise, place
-from tallymill.engine.sessions.base import Array, Session, TensorSpec
+from tallymill.engine.sessions.base import Array, TensorSpec
 from tallymill.kernels.nms import soft_nms, valid
 
 ANY = "image"  # the part that takes images of any size
@@ -55,10 +55,8 @@ class CoDetr(Closed):
 
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
         self.numbers = numbers = bundle.read(CoDetrNumbers)
-        self._buckets = Buckets(numbers.buckets) if numbers.buckets else None
-        self._bundle, self._threads = bundle, threads
-        self._sessions: dict[str, Session] = {}
-        first = self._session(ANY if self._buckets is None else part_of(self._buckets.sizes[0]))
+        self._graphs = Graphs(bundle, ANY, numbers.buckets, threads=threads, any_size=True)
+        first = self._graphs.first
         shape = first.inputs[0].shape if first.inputs else None
         if shape and shape[0]:
             batch = shape[0]
@@ -67,15 +65,10 @@ class CoDetr(Closed):
         super().__init__(bundle, first, name, batch, numbers.labels, numbers.top)
         self._normalise = Normalise(numbers.mean, numbers.std)
 
-    def _session(self, part: str) -> Session:
-        if part not in self._sessions:
-            self._sessions[part] = self._bundle.session(part, threads=self._threads)
-        return self._sessions[part]
-
     def _sizes(self, height: int, width: int) -> tuple[Size, Size]:
         """Of a window: what it is resized to, and what the graph takes."""
         resized = rule(height, width, self.numbers.shortest, self.numbers.longest)
-        return resized, resized if self._buckets is None else self._buckets.of(*resized)
+        return resized, self._graphs.frame(*resized)
 
     def preprocess(self, window: NDArray[np.uint8]) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> image float32, in the upper left of its bucket."""
@@ -94,7 +87,7 @@ class CoDetr(Closed):
         """See ``Detector.run``; images of one call are of one size."""
         del asked
         height, width = inputs["image"].shape[2:]
-        return self._session(ANY if self._buckets is None else part_of((height, width))).run(inputs)
+        return self._graphs.of((height, width)).run(inputs)
 
     def read(
         self,
@@ -126,11 +119,6 @@ class CoDetr(Closed):
         return lowered(
             Candidates(boxes, found.scores, found.request, found.saturated), len(classes), self.numbers, floor
         )
-
-
-def part_of(size: Size) -> str:
-    """The name of a bucket's part."""
-    return f"image-{name_of(size)}"
 
 
 def rule(height: int, width: int, shortest: int, longest: int) -> Size:

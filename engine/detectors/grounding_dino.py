@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.buckets import Buckets, Size
-from tallymill.engine.detectors.buckets import name as name_of
+from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.phrases import Phrase, blocks, compose, groups, spans
 from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
-from tallymill.engine.detectors.text import Learned, load_tokenizer
-from tallymill.engine.sessions.base import Array, Session, TensorSpec
+from tallymill.engine.detectors.text import ReadsText
+from tallymill.engine.sessions.base import Array, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class GroundingNumbers:
     queries: int
 
 
-class GroundingDino(QueryDetector):
+class GroundingDino(ReadsText[Phrase], QueryDetector):
     """Parts: ``text``, tokens and positions int64 [P, L] and attention bool [P, L, L] -> text [P, L, D]; and for every
     bucket ``image-HxW``, see ``inputs``: logits [B, Q, L] of every box and token, and boxes [B, Q, 4] (centre and size,
     fractions of the image without its padding).
@@ -67,9 +67,7 @@ class GroundingDino(QueryDetector):
 
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
         self.numbers = bundle.read(GroundingNumbers)
-        self._buckets = Buckets(self.numbers.buckets)
-        self._bundle, self._threads = bundle, threads
-        self._sessions: dict[Size, Session] = {}
+        self._graphs = Graphs(bundle, "image", self.numbers.buckets, threads=threads)
         spec = DetectorSpec(
             name=name,
             family=bundle.family,
@@ -78,29 +76,10 @@ class GroundingDino(QueryDetector):
             query_cap=self.numbers.queries,
             open_vocabulary=True,
         )
-        super().__init__(self._session(self._buckets.sizes[0]), spec)
-        if bundle.tokenizer is None:
-            raise bundle.error("has no tokenizer")
-        self._text = bundle.session("text", threads=threads, batch=1)
-        self._tokenize = load_tokenizer(bundle.tokenizer)
+        super().__init__(self._graphs.first, spec)
+        self.open_text(bundle, threads)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
         self._start, self._end = (self._phrase([token]) for token in (self.numbers.start, self.numbers.end))
-        self.learned: Learned[Phrase] = Learned(self._encode)
-
-    def _session(self, size: Size) -> Session:
-        """The graph of a bucket, opened when an image is the first to need it: each holds all weights."""
-        if size not in self._sessions:
-            self._sessions[size] = self._bundle.session(f"image-{name_of(size)}", threads=self._threads)
-        return self._sessions[size]
-
-    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
-        """See ``Detector.learn``."""
-        return self.learned.learn(categories)
-
-    @property
-    def encoded(self) -> int:
-        """See ``Detector.encoded``."""
-        return self.learned.encoded
 
     def _encode(self, categories: Sequence[str]) -> list[Phrase | str]:
         return [self._encode_one(category) for category in categories]
@@ -133,8 +112,8 @@ class GroundingDino(QueryDetector):
     def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> image float32 [3, h, w] and image_mask bool [h, w] of the bucket that holds it."""
         numbers = self.numbers
-        height, width = self._buckets.rule(window.shape[0], window.shape[1], numbers.shortest, numbers.longest)
-        bucket = self._buckets.of(height, width)
+        height, width = Buckets.rule(window.shape[0], window.shape[1], numbers.shortest, numbers.longest)
+        bucket = self._graphs.frame(height, width)
         parts = parts_for(window)
         image = self._normalise(parts.resize(window, height, width, numbers.resample))
         padded, mask = parts.place(image, bucket)
@@ -144,7 +123,7 @@ class GroundingDino(QueryDetector):
         """See ``Detector.run``."""
         texts = [[self._start, *self._asked(classes), self._end] for classes in asked]
         height, width = inputs["image"].shape[2:]
-        return self._session((height, width)).run({**inputs, **compose(texts, self.numbers.closing)})
+        return self._graphs.of((height, width)).run({**inputs, **compose(texts, self.numbers.closing)})
 
     def _asked(self, classes: NDArray[np.int64]) -> list[Phrase]:
         return [self.learned[place] for place in classes.tolist()]

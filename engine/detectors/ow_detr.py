@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.buckets import Buckets, Size
-from tallymill.engine.detectors.buckets import name as name_of
+from tallymill.engine.detectors.buckets import Buckets
 from tallymill.engine.detectors.closed import Closed
+from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.parts import Normalise, parts_for
-from tallymill.engine.sessions.base import Array, Session, TensorSpec
+from tallymill.engine.sessions.base import Array, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +38,22 @@ class OwDetrNumbers:
 
 class OwDetr(Closed):
     """Parts ``image-HxW``, one a bucket: image float32 [B, 3, H, W] and mask bool [B, H, W], True on the image ->
-    logits and boxes (see ``Closed``). A part is opened when the first image comes that needs it.
+    logits and boxes (see ``Closed``).
     """
 
     inputs = (TensorSpec("image", "float32", (None, 3, None, None)), TensorSpec("mask", "bool", (None, None, None)))
 
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
         self.numbers = numbers = bundle.read(OwDetrNumbers)
-        try:
-            self._buckets = Buckets(numbers.buckets)
-        except ValueError as exc:
-            raise bundle.error(f"numbers.buckets: {exc}") from None
-        self._bundle, self._threads = bundle, threads
-        self._sessions: dict[Size, Session] = {}
-        smallest = self._session(self._buckets.sizes[0])
-        super().__init__(bundle, smallest, name, batch, numbers.labels, numbers.top, numbers.fallback)
+        self._graphs = Graphs(bundle, "image", numbers.buckets, threads=threads)
+        super().__init__(bundle, self._graphs.first, name, batch, numbers.labels, numbers.top, numbers.fallback)
         self._normalise = Normalise(numbers.mean, numbers.std)
-
-    def _session(self, bucket: Size) -> Session:
-        if bucket not in self._sessions:
-            self._sessions[bucket] = self._bundle.session(f"image-{name_of(bucket)}", threads=self._threads)
-        return self._sessions[bucket]
 
     def preprocess(self, window: Array) -> dict[str, Array]:
         """RGB uint8 [H, W, 3] -> image float32 and mask bool of its bucket."""
         height, width, _ = window.shape
-        height, width = self._buckets.rule(height, width, self.numbers.shortest, self.numbers.longest)
-        bucket = self._buckets.of(height, width)
+        height, width = Buckets.rule(height, width, self.numbers.shortest, self.numbers.longest)
+        bucket = self._graphs.frame(height, width)
         parts = parts_for(window)
         image, mask = parts.place(self._normalise(parts.resize(window, height, width, "bilinear")), bucket)
         return {"image": image, "mask": mask}
@@ -73,4 +62,4 @@ class OwDetr(Closed):
         """See ``Detector.run``; images of one call are of one bucket."""
         del asked
         height, width = inputs["image"].shape[2:]
-        return self._session((height, width)).run(inputs)
+        return self._graphs.of((height, width)).run(inputs)

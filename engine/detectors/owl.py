@@ -17,7 +17,7 @@ from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import DetectorSpec
 from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
-from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
+from tallymill.engine.detectors.text import ReadsText, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 
@@ -37,7 +37,7 @@ class OwlNumbers:
     pad: int
 
 
-class Owl(QueryDetector):
+class Owl(ReadsText[NDArray[np.float32]], QueryDetector):
     """Parts: ``vision``, image float32 [B, 3, side, side] -> embeds [B, N, D] of length one, shift and scale [B, N, 1],
     boxes [B, N, 4] (centre and size, fractions of the input); ``text``, tokens and mask int64 [Q, L] -> embeds [Q, D].
     """
@@ -53,22 +53,9 @@ class Owl(QueryDetector):
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
         spec = DetectorSpec(name=name, family=bundle.family, labels=(), batch=batch, open_vocabulary=True)
         super().__init__(bundle.session("vision", threads=threads), spec)
-        if bundle.tokenizer is None:
-            raise bundle.error("has no tokenizer")
         self.numbers = bundle.read(OwlNumbers)
-        self._text = bundle.session("text", threads=threads, batch=1)
-        self._tokenize = load_tokenizer(bundle.tokenizer)
+        self.open_text(bundle, threads)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
-        self.learned: Learned[NDArray[np.float32]] = Learned(self._encode)
-
-    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
-        """See ``Detector.learn``."""
-        return self.learned.learn(categories)
-
-    @property
-    def encoded(self) -> int:
-        """See ``Detector.encoded``."""
-        return self.learned.encoded
 
     def _encode(self, categories: Sequence[str]) -> list[NDArray[np.float32] | str]:
         numbers = self.numbers

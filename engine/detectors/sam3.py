@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from tallymill.engine.arrays import to_host
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.base import Candidates, DetectorSpec
 from tallymill.engine.detectors.dense import NOTHING, select, to_pixels
 from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.pixels import sigmoid
-from tallymill.engine.detectors.text import Learned, load_tokenizer, padded, token_rows
+from tallymill.engine.detectors.text import ReadsText, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
 
 LEVELS = ("fine", "middle", "coarse")
@@ -55,7 +55,7 @@ class Segments:
     saturated: bool = False
 
 
-class Sam3(Detector):
+class Sam3(ReadsText[Text]):
     """Parts: ``vision``, image float32 [B, 3, side, side] -> maps ``fine``, ``middle``, ``coarse``; ``text``, tokens
     and mask int64 [Q, L] -> features [Q, L, D]; ``decoder``, maps, text and mask of B pairs of an image and a category
     -> logits [B, N], presence [B, 1], boxes [B, N, 4] (corners, fractions of the image), masks [B, N, h, w] (logits).
@@ -68,23 +68,10 @@ class Sam3(Detector):
     def __init__(self, bundle: Bundle, name: str, *, batch: int = 1, threads: int = 1) -> None:
         spec = DetectorSpec(name=name, family=bundle.family, labels=(), batch=batch, open_vocabulary=True)
         super().__init__(bundle.session("vision", threads=threads), spec)
-        if bundle.tokenizer is None:
-            raise bundle.error("has no tokenizer")
         self.numbers = bundle.read(Sam3Numbers)
-        self._text = bundle.session("text", threads=threads, batch=1)
+        self.open_text(bundle, threads)
         self._decoder = bundle.session("decoder", threads=threads)
-        self._tokenize = load_tokenizer(bundle.tokenizer)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
-        self.learned: Learned[Text] = Learned(self._encode)
-
-    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
-        """See ``Detector.learn``."""
-        return self.learned.learn(categories)
-
-    @property
-    def encoded(self) -> int:
-        """See ``Detector.encoded``."""
-        return self.learned.encoded
 
     def _encode(self, categories: Sequence[str]) -> list[Text | str]:
         numbers = self.numbers

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallymill.engine.bundles import Bundle
+from tallymill.engine.detectors.base import Detector
 from tallymill.errors import MissingExtraError, ModelError
 
 T = TypeVar("T")
@@ -87,3 +90,30 @@ class Learned(Generic[T]):
         if isinstance(found, str):
             raise ModelError(found)
         return found
+
+
+class ReadsText(Detector, Generic[T]):
+    """A detector with a tokenizer and a part ``text`` that encodes categories: each once in the life of a process."""
+
+    learned: Learned[T]
+
+    def open_text(self, bundle: Bundle, threads: int) -> None:
+        """Open the bundle's tokenizer and text encoder. Raises ``ModelError`` when it lacks one."""
+        if bundle.tokenizer is None:
+            raise bundle.error("has no tokenizer")
+        self._text = bundle.session("text", threads=threads, batch=1)
+        self._tokenize = load_tokenizer(bundle.tokenizer)
+        self.learned = Learned(self._encode)
+
+    @abstractmethod
+    def _encode(self, categories: Sequence[str]) -> Sequence[T | str]:
+        """See ``Learned``."""
+
+    def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
+        """See ``Detector.learn``."""
+        return self.learned.learn(categories)
+
+    @property
+    def encoded(self) -> int:
+        """See ``Detector.encoded``."""
+        return self.learned.encoded

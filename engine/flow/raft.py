@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.buckets import Buckets, Size, name
+from tallymill.engine.detectors.buckets import Buckets, Size
+from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.parts import Normalise
 from tallymill.engine.padding import Ends, check, extend
-from tallymill.engine.sessions.base import Session
 from tallymill.errors import ModelError
 
 FAMILY = "raft"
@@ -38,10 +38,9 @@ class Raft:
         if bundle.family != FAMILY:
             raise bundle.error(f"is of the family {bundle.family!r}, not {FAMILY!r}")
         numbers = bundle.read(RaftNumbers)
-        self._bundle, self._threads = bundle, threads
-        self._buckets = Buckets(numbers.buckets) if numbers.buckets else None
+        self._name = bundle.name
+        self._graphs = Graphs(bundle, ANY, numbers.buckets, threads=threads, any_size=True)
         self._normalise = Normalise(numbers.mean, numbers.std)
-        self._sessions: dict[str, Session] = {}
 
     def flow(self, first: Any, second: Any) -> Any:
         """Where each pixel of ``first`` is in ``second``: RGB uint8 [H, W, 3] twice -> float32 [H, W, 2], x and y in
@@ -55,28 +54,17 @@ class Raft:
         if first.shape != second.shape:
             raise ValueError(f"two images of one size, not {list(first.shape[:2])} and {list(second.shape[:2])}")
         height, width = first.shape[:2]
-        size = size_of(height, width, self._buckets)
+        size = size_of(height, width, self._graphs.buckets)
         rows, columns = ends_of(height, size[0]), ends_of(width, size[1])
         inputs = {
             key: self._normalise(extend(image, rows, columns, "edge"))[None]
             for key, image in (("first", first), ("second", second))
         }
-        found = self._session(size).run(inputs)["flow"][0]
+        found = self._graphs.of(size).run(inputs)["flow"][0]
         found = found[:, rows[0] : rows[0] + height, columns[0] : columns[0] + width]
         if not bool(abs(found).max() < float("inf")):
-            raise ModelError(f"{self._bundle.name}: the flow between two images of {height} x {width} is not finite")
+            raise ModelError(f"{self._name}: the flow between two images of {height} x {width} is not finite")
         return np.moveaxis(found, 0, 2) if isinstance(found, np.ndarray) else found.permute(1, 2, 0)
-
-    def _session(self, size: Size) -> Session:
-        part = ANY if self._buckets is None else part_of(size)
-        if part not in self._sessions:
-            self._sessions[part] = self._bundle.session(part, threads=self._threads)
-        return self._sessions[part]
-
-
-def part_of(bucket: Size) -> str:
-    """The part that takes images of a bucket."""
-    return f"{ANY}-{name(bucket)}"
 
 
 def size_of(height: int, width: int, buckets: Buckets | None) -> Size:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.buckets import Buckets, Size, name
+from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.parts import Normalise
 from tallymill.engine.padding import check, extend
-from tallymill.engine.sessions.base import Session
 from tallymill.errors import ModelError
 
 FAMILY = "swin2sr"
@@ -36,10 +35,9 @@ class Swin2Sr:
             raise bundle.error(f"is of the family {bundle.family!r}, not {FAMILY!r}")
         numbers = bundle.read(Swin2SrNumbers)
         self.scale = numbers.scale
-        self._bundle, self._threads = bundle, threads
-        self._buckets = Buckets(numbers.buckets)
+        self._name = bundle.name
+        self._graphs = Graphs(bundle, "image", numbers.buckets, threads=threads)
         self._normalise = Normalise((0, 0, 0), (1, 1, 1))
-        self._sessions: dict[str, Session] = {}
 
     def upscale(self, image: Any) -> Any:
         """RGB uint8 [H, W, 3] -> uint8 [scale H, scale W, 3].
@@ -50,24 +48,13 @@ class Swin2Sr:
         """
         check(image)
         height, width = image.shape[:2]
-        bucket = self._buckets.of(height, width)
+        bucket = self._graphs.frame(height, width)
         padded = extend(image, (0, bucket[0] - height), (0, bucket[1] - width), "symmetric")
-        found = self._session(bucket).run({"image": self._normalise(padded)[None]})["enlarged"][0]
+        found = self._graphs.of(bucket).run({"image": self._normalise(padded)[None]})["enlarged"][0]
         found = found[:, : self.scale * height, : self.scale * width]
         if not bool(abs(found).max() < float("inf")):
-            raise ModelError(f"{self._bundle.name}: what became of an image of {height} x {width} is not finite")
+            raise ModelError(f"{self._name}: what became of an image of {height} x {width} is not finite")
         return _levels(found)
-
-    def _session(self, bucket: Size) -> Session:
-        part = part_of(bucket)
-        if part not in self._sessions:
-            self._sessions[part] = self._bundle.session(part, threads=self._threads)
-        return self._sessions[part]
-
-
-def part_of(bucket: Size) -> str:
-    """The part that takes images of a bucket."""
-    return f"image-{name(bucket)}"
 
 
 def _levels(found: Any) -> Any:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tallymill.engine.detectors.buckets import Size
-from tallymill.engine.detectors.co_detr import ANY, part_of
+from tallymill.engine.detectors.co_detr import ANY
 from tallymill.engine.detectors.coco import COCO_80
+from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes.parts import Given, WeightsRecipe
@@ -49,7 +50,7 @@ def load(weights: str | Path) -> Given:
             )
     return Given(
         family="co_detr",
-        parts={ANY if size is None else part_of(size): file for size, file in zip(sizes, files, strict=True)},
+        parts={ANY if size is None else part_of(ANY, size): file for size, file in zip(sizes, files, strict=True)},
         numbers={
             **DEFAULTS,
             **_numbers(path / "co-detr.json" if path.is_dir() else path.with_suffix(".json")),

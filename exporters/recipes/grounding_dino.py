@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.detectors.buckets import Buckets, Size, name
+from tallymill.engine.detectors.buckets import Buckets, Size
+from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes.bucketed import batches, pictures
@@ -50,7 +51,7 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     }
     for size in buckets:
         vary = inputs.images(size)
-        parts[f"image-{name(size)}"] = Part(
+        parts[part_of("image", size)] = Part(
             image,
             inputs.examples(vary),
             {"image": (0,), "image_mask": (0,), **_TEXT_AXES},

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tallymill.engine.detectors.buckets import Buckets, Size
-from tallymill.engine.detectors.buckets import name as name_of
 from tallymill.engine.detectors.closed import NO_LABEL
+from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
@@ -85,7 +85,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
 
     return Loaded(
         family="ow_detr",
-        parts={f"image-{name_of(size)}": _part(model, size) for size in buckets},
+        parts={part_of("image", size): _part(model, size) for size in buckets},
         numbers={
             "shortest": shortest,
             "longest": longest,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.buckets import Buckets, Size
-from tallymill.engine.flow.raft import ANY, FAMILY, LEAST, STEP, Raft, ends_of, part_of, size_of
+from tallymill.engine.detectors.graphs import part_of
+from tallymill.engine.flow.raft import ANY, FAMILY, LEAST, STEP, Raft, ends_of, size_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part, WeightsRecipe
@@ -49,7 +50,7 @@ def load(
             raise UsageError(f"--buckets {size[0]}x{size[1]}: RAFT takes multiples of {STEP} from {LEAST}")
     model = _read(weights, build())
     module = _last(model, updates)
-    parts = {ANY: _part(module, None)} if not buckets else {part_of(size): _part(module, size) for size in buckets}
+    parts = {part_of(ANY, size): _part(module, size) for size in buckets} or {ANY: _part(module, None)}
     return Loaded(
         family=FAMILY,
         parts=parts,

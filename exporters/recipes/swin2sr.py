@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.buckets import Size
+from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
-from tallymill.engine.upscaling.swin2sr import FAMILY, Swin2Sr, part_of
+from tallymill.engine.upscaling.swin2sr import FAMILY, Swin2Sr
 from tallymill.errors import ModelError, UsageError
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
@@ -39,7 +40,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     module = _enlarging(model)
     return Loaded(
         family=FAMILY,
-        parts={part_of(size): _part(module, size) for size in buckets},
+        parts={part_of("image", size): _part(module, size) for size in buckets},
         numbers={"buckets": [list(size) for size in buckets], "scale": config.upscale},
         original=ArrayOriginal(
             answer=partial(_original, model, processor),

@@ -16,7 +16,7 @@ from PIL import Image
 from tallymill.engine.arrays import Picture, beside
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.clock import StageClock
-from tallymill.engine.detectors import owl as owl_module
+from tallymill.engine.detectors import text as text_module
 from tallymill.engine.detectors.closed import greatest
 from tallymill.engine.detectors.owl import Owl
 from tallymill.engine.detectors.rt_detr import RtDetr
@@ -95,7 +95,7 @@ KINDS = {"owl": owl, "square owl": lambda folder: owl(folder, square=True), "det
 
 @pytest.fixture(params=KINDS)
 def make(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(owl_module, "load_tokenizer", lambda _file: lambda text: [ord(text[0]) - 97])
+    monkeypatch.setattr(text_module, "load_tokenizer", lambda _file: lambda text: [ord(text[0]) - 97])
     return KINDS[request.param](tmp_path)
 
 

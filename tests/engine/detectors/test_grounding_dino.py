@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors import grounding_dino as module
+from tallymill.engine.detectors import text as module
 from tallymill.engine.detectors.grounding_dino import GroundingDino
 from tallymill.errors import ModelError
 

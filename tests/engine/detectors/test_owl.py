@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors import owl as module
+from tallymill.engine.detectors import text as module
 from tallymill.engine.detectors.owl import Owl
 from tallymill.engine.sessions.base import TensorSpec
 

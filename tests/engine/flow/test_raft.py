@@ -30,7 +30,7 @@ class Session:
 
 def opened(session, **numbers):
     raft = Raft(replace(BUNDLE, numbers={**NUMBERS, **numbers}))
-    raft._session = lambda _size: session
+    raft._graphs.of = lambda _size: session
     return raft
 
 

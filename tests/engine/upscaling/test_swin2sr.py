@@ -37,7 +37,7 @@ class Session:
 
 def enlarged(session, image):
     model = Swin2Sr(BUNDLE)
-    model._session = lambda _bucket: session
+    model._graphs.of = lambda _bucket: session
     return model.upscale(image)
 
 
