@@ -15,14 +15,15 @@ _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
 
 def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any) -> T:
     """Call ``load``, a ``from_pretrained`` of transformers. Raises ``ModelError`` that says how to bring a folder."""
-    from safetensors import SafetensorError
-
     local = is_local(weights)
     try:
         return load(str(weights), local_files_only=local, **options)
-    # Not found, no network, not such a model, a file that is cut short; it needs a package.
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as exc:
+    # Not found, no network, not such a model, a file that is cut short, a package that it needs: said in words. A value
+    # that it did not expect in one of the JSON files can be any error, whose words mean little without its kind.
+    except Exception as exc:
         reason = str(exc).strip().partition("\n")[0]
+        if not isinstance(exc, OSError | ValueError | RuntimeError | ImportError) or not reason:
+            reason = f"{type(exc).__name__}: {reason}"
     if local:
         raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint="see `tallymill export --help`")
     raise ModelError(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tallymill.engine.detectors.buckets import Size
+from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.co_detr import ANY
 from tallymill.engine.detectors.coco import COCO_80
 from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import ModelError
+from tallymill.exporters.published import MOST_PIXELS, are_three, is_number, is_whole
 from tallymill.exporters.recipes.parts import Given, WeightsRecipe
 from tallymill.exporters.weights import is_local
 
@@ -28,6 +31,28 @@ DEFAULTS: dict[str, Any] = {
     "top": 300,
     "soft_nms": 0.8,
     "least": 0.001,
+}
+
+
+def _are_labels(value: Any) -> bool:
+    if not (isinstance(value, list) and value and all(isinstance(label, str) for label in value)):
+        return False
+    named = [label for label in value if label != NO_LABEL]
+    return len(set(named)) == len(named)
+
+
+_Check = tuple[Callable[[Any], bool], str]
+_PIXELS: _Check = (lambda value: is_whole(value, 1, MOST_PIXELS), "a whole number of pixels")
+_WANTED: Mapping[str, _Check] = {
+    "shortest": _PIXELS,
+    "longest": _PIXELS,
+    "padding": (lambda value: value is None or is_whole(value, 0, 255), "a level from 0 to 255, or null"),
+    "mean": (are_three, "three numbers"),
+    "std": (lambda value: are_three(value) and min(value) > 0, "three numbers above 0"),
+    "labels": (_are_labels, 'a list of names, each once, "" for none'),
+    "top": (lambda value: is_whole(value, 1), "a whole number from 1"),
+    "soft_nms": (lambda value: value is None or (is_number(value) and 0 <= value <= 1), "an IoU from 0 to 1, or null"),
+    "least": (lambda value: is_number(value) and 0 <= value <= 1, "a score from 0 to 1"),
 }
 
 
@@ -84,6 +109,10 @@ def _numbers(file: Path) -> dict[str, Any]:
         raise ModelError(f"{file}: wanted an object with some of {', '.join(DEFAULTS)}", hint=HINT)
     if unknown := sorted(set(found) - set(DEFAULTS)):
         raise ModelError(f"{file}: unknown key {unknown[0]!r}; known: {', '.join(DEFAULTS)}", hint=HINT)
+    for key, value in found.items():
+        fits, wanted = _WANTED[key]
+        if not fits(value):
+            raise ModelError(f"{file}: {key} = {json.dumps(value)}; wanted {wanted}", hint=HINT)
     return found
 
 

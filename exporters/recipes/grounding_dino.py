@@ -17,6 +17,16 @@ from tallymill.engine.detectors.buckets import Buckets, Size
 from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
+from tallymill.exporters.published import (
+    TOKENIZER,
+    edges,
+    normalisation,
+    resampling,
+    special_tokens,
+    tokenizer_json,
+    whole,
+    wrong,
+)
 from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.closed import following
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
@@ -26,7 +36,6 @@ from tallymill.exporters.weights import from_pretrained, model_from
 BUCKETS: tuple[Size, ...] = ((800, 800), (800, 1333), (1333, 800))
 TEMPLATE = "a {}"
 _KINDS = ("grounding-dino", "mm-grounding-dino")
-_RESAMPLE = {2: "bilinear", 3: "bicubic"}
 _TEXT_AXES = {"text": (0, 1), "text_mask": (0, 1), "text_attention": (0, 1, 2), "text_positions": (0, 1)}
 
 
@@ -64,38 +73,37 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     return Loaded(
         family="grounding_dino",
         parts=parts,
-        numbers=_numbers(model, processor, tokenizer, buckets),
+        numbers=_numbers(weights, model, processor, tokenizer, buckets),
         original=own,
         following=own,
         categories=("cat", "wet dog"),
         pictures=pictures(buckets),
-        tokenizer=tokenizer.backend_tokenizer.to_str(),
+        tokenizer=tokenizer_json(tokenizer, weights),
     )
 
 
-def _numbers(model: Any, processor: Any, tokenizer: Any, buckets: Sequence[Size]) -> Mapping[str, Any]:
-    config = model.config
-    tokens = {
-        "start": tokenizer.cls_token_id,
-        "end": tokenizer.sep_token_id,
-        "stop": tokenizer.convert_tokens_to_ids("."),
-    }
+def _numbers(
+    weights: str | Path, model: Any, processor: Any, tokenizer: Any, buckets: Sequence[Size]
+) -> Mapping[str, Any]:
+    shortest, longest = edges(processor, weights)
+    start, end = special_tokens(tokenizer, weights, "cls_token", "sep_token")
+    named = {"start": start, "end": end, "stop": tokenizer.convert_tokens_to_ids(".")}
     closing = model.model.special_tokens.tolist()
-    if not set(tokens.values()) <= set(closing):
-        raise ModelError(f"the tokenizer has {tokens}; the model was trained with {closing} around phrases")
+    if not set(named.values()) <= set(closing):
+        raise wrong(weights, TOKENIZER, "the numbers around phrases", named, f"some of {closing}, as in training")
+    most = whole(model.config, weights, "max_text_len", 4)  # start, a word, its stop, end
     return {
-        "shortest": processor.size["shortest_edge"],
-        "longest": processor.size["longest_edge"],
+        "shortest": shortest,
+        "longest": longest,
         "buckets": [list(size) for size in buckets],
-        "resample": _RESAMPLE[int(processor.resample)],
-        "mean": list(processor.image_mean),
-        "std": list(processor.image_std),
+        "resample": resampling(processor, weights),
+        **normalisation(processor, weights),
         "template": TEMPLATE,
-        "tokens": config.max_text_len,
-        "phrase": min(config.max_text_len - 2, config.text_config.max_position_embeddings),
-        **tokens,
+        "tokens": most,
+        "phrase": min(most - 2, whole(model.config, weights, "text_config.max_position_embeddings")),
+        **named,
         "closing": closing,
-        "queries": config.num_queries,
+        "queries": whole(model.config, weights, "num_queries"),
     }
 
 

@@ -14,6 +14,7 @@ from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
+from tallymill.exporters.published import edges, normalisation, resampling
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
 from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
@@ -77,7 +78,8 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
             hint='name others in "id2label" of config.json, in the form of transformers',
         )
     fallback = UNKNOWN if UNKNOWN in labels else None
-    shortest, longest = processor.size.shortest_edge, processor.size.longest_edge
+    shortest, longest = edges(processor, weights)
+    resampling(processor, weights, ["bilinear"])
 
     def padding(height: int, width: int) -> Mapping[str, Any]:
         bucket = Buckets(buckets).of(*Buckets.rule(height, width, shortest, longest))
@@ -90,8 +92,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
             "shortest": shortest,
             "longest": longest,
             "buckets": [list(size) for size in buckets],
-            "mean": list(processor.image_mean),
-            "std": list(processor.image_std),
+            **normalisation(processor, weights),
             "labels": labels,
             "fallback": fallback,
             "top": TOP,
@@ -135,11 +136,7 @@ def _folder(path: Path, split: str) -> tuple[Any, Any, list[str]]:
     labels = labels_of_split(split) if is_unnamed(model.config) else labels_of(model.config, path)
     if not (path / "preprocessor_config.json").is_file():
         return model, DeformableDetrImageProcessorPil(), labels
-    processor = from_pretrained(AutoImageProcessor.from_pretrained, path, backend="pil")
-    if not (processor.size.shortest_edge and processor.size.longest_edge):
-        size = processor.size
-        raise ModelError(f"{path}: its image processor resizes to {size}; OW-DETR has a shortest and a longest edge")
-    return model, processor, labels
+    return model, from_pretrained(AutoImageProcessor.from_pretrained, path, backend="pil"), labels
 
 
 def _checkpoint(path: Path, split: str) -> tuple[Any, Any, list[str]]:
@@ -152,9 +149,11 @@ def _checkpoint(path: Path, split: str) -> tuple[Any, Any, list[str]]:
         model = DeformableDetrForObjectDetection(checkpoint.config_of(weights, args)).eval()
     except KeyError as exc:
         raise ModelError(f"{file}: not a checkpoint of OW-DETR: it has no {exc.args[0]}") from None
+    except (ValueError, TypeError, AttributeError, IndexError, ArithmeticError) as exc:
+        raise ModelError(f"{file}: not a checkpoint of OW-DETR: its shapes are others: {exc}") from exc
     try:
         model.load_state_dict(checkpoint.renamed(weights))
-    except RuntimeError as exc:
+    except (RuntimeError, ValueError, TypeError, AttributeError) as exc:
         raise ModelError(f"{file}: its weights are not those of OW-DETR: {exc}") from exc
     introduced = None
     if hasattr(args, "PREV_INTRODUCED_CLS") and hasattr(args, "CUR_INTRODUCED_CLS"):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
+from tallymill.exporters.published import normalisation, resampling, side, special_tokens, tokenizer_json, whole
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
 
@@ -28,9 +29,9 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
     # Pillow's resampling is what the published weights were made and measured with.
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
-    vision = model.config.vision_config
-    tokens = model.config.text_config.max_position_embeddings
-    side = vision.image_size
+    pixels = side(processor, weights, whole(model.config, weights, "vision_config.image_size"))
+    tokens = whole(model.config, weights, "text_config.max_position_embeddings")
+    start, end, pad = special_tokens(tokenizer, weights, "bos_token", "eos_token", "pad_token")
 
     class Vision(torch.nn.Module):
         def __init__(self) -> None:
@@ -59,37 +60,35 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
             embeds = embeds / torch.linalg.norm(embeds, dim=-1, keepdim=True)
             return {"embeds": embeds / (torch.linalg.norm(embeds, dim=-1, keepdim=True) + 1e-6)}
 
-    ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
     return Loaded(
         family=family,
         parts={
             "vision": Part(
                 Vision().eval(),
-                {"image": torch.zeros(2, 3, side, side)},
+                {"image": torch.zeros(2, 3, pixels, pixels)},
                 {"image": (0,)},
-                lambda batch, seed: _images(batch, seed, side),
+                lambda batch, seed: _images(batch, seed, pixels),
             ),
             "text": Part(
                 Text().eval(),
                 {name: torch.ones(2, tokens, dtype=torch.int64) for name in ("tokens", "mask")},
                 {"tokens": (0,), "mask": (0,)},
-                lambda batch, seed: texts_of_mixed_lengths(batch, seed, tokens, *ids),
+                lambda batch, seed: texts_of_mixed_lengths(batch, seed, tokens, start, end),
             ),
         },
         numbers={
-            "side": side,
+            "side": pixels,
             "square": family == "owlv2",
-            "resample": "bilinear" if family == "owlv2" else "bicubic",
-            "mean": list(processor.image_mean),
-            "std": list(processor.image_std),
+            "resample": "bilinear" if family == "owlv2" else resampling(processor, weights),  # OWLv2 has its own
+            **normalisation(processor, weights),
             "template": TEMPLATE,
             "tokens": tokens,
-            "start": ids[0],
-            "end": ids[1],
-            "pad": tokenizer.pad_token_id,
+            "start": start,
+            "end": end,
+            "pad": pad,
         },
         original=partial(_original, model, processor, tokenizer),
-        tokenizer=tokenizer.backend_tokenizer.to_str(),
+        tokenizer=tokenizer_json(tokenizer, weights),
     )
 
 

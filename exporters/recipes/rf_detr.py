@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tallymill.errors import ModelError
+from tallymill.exporters.published import normalisation, resampling, side, whole
 from tallymill.exporters.recipes.closed import PICKS, examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
@@ -18,28 +18,27 @@ def load(weights: str | Path) -> Loaded:
 
     model = model_from(RfDetrForObjectDetection, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
-    height, width = processor.size.height, processor.size.width
-    if not height or height != width:
-        raise ModelError(f"{weights}: its image processor resizes to {processor.size}; RF-DETR takes squares")
+    pixels = side(processor, weights)
+    resampling(processor, weights, ["bilinear"])
+    queries = whole(model.config, weights, "num_queries")
     labels = labels_of(model.config, weights)
     own = partial(original, model, processor, labels, None, lambda _height, _width: {})
     return Loaded(
         family="rf_detr",
         parts={
             "image": Part(
-                head(model, proposals=model.config.num_queries),
-                {"image": torch.zeros(2, 3, height, width)},
+                head(model, proposals=queries),
+                {"image": torch.zeros(2, 3, pixels, pixels)},
                 {"image": (0,)},
-                lambda batch, seed: images(batch, seed, height, width),
+                lambda batch, seed: images(batch, seed, pixels, pixels),
                 choices=PICKS,
             )
         },
         numbers={
-            "side": height,
-            "mean": list(processor.image_mean),
-            "std": list(processor.image_std),
+            "side": pixels,
+            **normalisation(processor, weights),
             "labels": labels,
-            "top": model.config.num_queries,
+            "top": queries,
         },
         original=own,
         following=own,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tallymill.errors import ModelError
+from tallymill.exporters.published import normalisation, resampling, sides, whole
 from tallymill.exporters.recipes.closed import PICKS, examples_of, head, images, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
@@ -20,16 +20,16 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
     model = model_from(kind, weights)
     model.config.disable_custom_kernels = True
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
-    height, width = processor.size.height, processor.size.width
-    if not (height and width):
-        raise ModelError(f"{weights}: its image processor resizes to {processor.size}; wanted a height and a width")
+    height, width = sides(processor, weights)
+    resampling(processor, weights, ["bilinear"])
+    queries = whole(model.config, weights, "num_queries")
     labels = labels_of(model.config, weights)
     own = partial(original, model, processor, labels, None, lambda _height, _width: {})
     return Loaded(
         family=family,
         parts={
             "image": Part(
-                head(model, proposals=model.config.num_queries),
+                head(model, proposals=queries),
                 {"image": torch.zeros(2, 3, height, width)},
                 {"image": (0,)},
                 lambda batch, seed: images(batch, seed, height, width),
@@ -39,10 +39,9 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
         numbers={
             "height": height,
             "width": width,
-            "mean": list(processor.image_mean) if processor.do_normalize else [0.0, 0.0, 0.0],
-            "std": list(processor.image_std) if processor.do_normalize else [1.0, 1.0, 1.0],
+            **normalisation(processor, weights),
             "labels": labels,
-            "top": model.config.num_queries,
+            "top": queries,
         },
         original=own,
         following=own,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.sessions.base import Array
+from tallymill.exporters.published import normalisation, resampling, side, special_tokens, tokenizer_json, whole
 from tallymill.exporters.recipes.owl import texts_of_mixed_lengths
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
@@ -30,23 +31,25 @@ def load(weights: str | Path) -> Loaded:
     model = model_from(Sam3Model, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
-    side, tokens = processor.size.height, min(TOKENS, model.config.text_config.max_position_embeddings)
+    pixels = side(processor, weights, whole(model.config, weights, "vision_config.backbone_config.image_size"))
+    resampling(processor, weights, ["bilinear"])
+    tokens = min(TOKENS, whole(model.config, weights, "text_config.max_position_embeddings"))
+    start, end, pad = special_tokens(tokenizer, weights, "bos_token", "eos_token", "pad_token")
     modules = _modules(model)
     with torch.no_grad():
-        levels = modules["vision"](torch.zeros(2, 3, side, side))
+        levels = modules["vision"](torch.zeros(2, 3, pixels, pixels))
         text = modules["text"](*torch.ones(2, 2, tokens, dtype=torch.int64))["features"]
     shapes = {name: tuple(value.shape[1:]) for name, value in levels.items()}
-    ids = [tokenizer.bos_token_id, tokenizer.eos_token_id]
-    texts = partial(texts_of_mixed_lengths, length=tokens, start=ids[0], end=ids[1])
+    texts = partial(texts_of_mixed_lengths, length=tokens, start=start, end=end)
     decoder = {**levels, "text": text, "mask": torch.ones(2, tokens, dtype=torch.int64)}
     return Loaded(
         family="sam3",
         parts={
             "vision": Part(
                 modules["vision"],
-                {"image": torch.zeros(2, 3, side, side)},
+                {"image": torch.zeros(2, 3, pixels, pixels)},
                 {"image": (0,)},
-                lambda batch, seed: _noise(batch, seed, {"image": (3, side, side)}),
+                lambda batch, seed: _noise(batch, seed, {"image": (3, pixels, pixels)}),
             ),
             "text": Part(
                 modules["text"],
@@ -66,16 +69,15 @@ def load(weights: str | Path) -> Loaded:
             ),
         },
         numbers={
-            "side": side,
-            "mean": list(processor.image_mean),
-            "std": list(processor.image_std),
+            "side": pixels,
+            **normalisation(processor, weights),
             "tokens": tokens,
-            "start": ids[0],
-            "end": ids[1],
-            "pad": tokenizer.pad_token_id,
+            "start": start,
+            "end": end,
+            "pad": pad,
         },
         original=partial(_original, model, processor, tokenizer, tokens),
-        tokenizer=tokenizer.backend_tokenizer.to_str(),
+        tokenizer=tokenizer_json(tokenizer, weights),
     )
 
 

@@ -19,6 +19,7 @@ from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.engine.upscaling.swin2sr import FAMILY, Swin2Sr
 from tallymill.errors import ModelError, UsageError
+from tallymill.exporters.published import PROCESSOR, whole, wrong
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, model_from
 
@@ -32,16 +33,19 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     model = model_from(Swin2SRForImageSuperResolution, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     config, step = model.config, processor.size_divisor
+    if type(step) is not int or step < 1:
+        raise wrong(weights, PROCESSOR, "size_divisor", step, "a whole number from 1")
+    window, scale = whole(config, weights, "window_size"), whole(config, weights, "upscale")
     if (config.num_channels, config.num_channels_out) != (3, 3):
         raise ModelError(f"{weights}: takes {config.num_channels} and gives {config.num_channels_out} channels, not 3")
     for size in buckets:
-        if any(side % step or side % config.window_size for side in size):
-            raise UsageError(f"--buckets {size[0]}x{size[1]}: multiples of {max(step, config.window_size)}")
+        if any(side % step or side % window for side in size):
+            raise UsageError(f"--buckets {size[0]}x{size[1]}: multiples of {max(step, window)}")
     module = _enlarging(model)
     return Loaded(
         family=FAMILY,
         parts={part_of("image", size): _part(module, size) for size in buckets},
-        numbers={"buckets": [list(size) for size in buckets], "scale": config.upscale},
+        numbers={"buckets": [list(size) for size in buckets], "scale": scale},
         original=ArrayOriginal(
             answer=partial(_original, model, processor),
             open=_open,
