@@ -20,6 +20,7 @@ from tallymill.engine.detectors.pixels import sigmoid, to_corners
 from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
 from tallymill.engine.sessions.base import Array, Session, TensorSpec
 from tallymill.errors import ModelError
+from tallymill.kernels.floats import float_not_below
 
 NO_LABEL = ""  # stands in ``labels`` for a column that answers for no category
 
@@ -101,12 +102,12 @@ def best(
         return NOTHING
     kept = np.flatnonzero(greatest(logits.reshape(1, -1), top))
     scores = sigmoid(logits.ravel().take(kept))
-    saturated = bool(scores.min() >= floor)
+    saturated = bool(scores.min() >= float_not_below(floor))
     query, column = np.divmod(kept, columns)
     position = np.full(columns, -1, np.int64)
     position[classes] = np.arange(len(classes))
     request = position.take(column)
-    order = np.flatnonzero((request >= 0) & (scores >= (floor if least is None else least)))
+    order = np.flatnonzero((request >= 0) & (scores >= float_not_below(floor if least is None else least)))
     order = order.take(request.take(order).argsort(kind="stable"))
     corners = to_corners(boxes.take(query.take(order), 0)) * to_pixels([size])
     return Candidates(corners, scores.take(order), request.take(order), saturated)

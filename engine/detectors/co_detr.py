@@ -20,6 +20,7 @@ from tallymill.engine.detectors.closed import Closed, best
 from tallymill.engine.detectors.graphs import Graphs
 from tallymill.engine.detectors.pixels import Normalise, place
 from tallymill.engine.sessions.base import Array, TensorSpec
+from tallymill.kernels.floats import float_not_below
 from tallymill.kernels.nms import soft_nms, valid
 
 ANY = "image"  # the part that takes images of any size
@@ -131,6 +132,7 @@ def lowered(found: Candidates, classes: int, numbers: CoDetrNumbers, floor: floa
     """Candidates after soft-NMS, class by class, that still reach the floor. Degenerate boxes stay out of it and as
     they are, for they are counted and dropped later.
     """
+    floor = float_not_below(floor)
     if numbers.soft_nms is None:
         keep = found.scores >= floor
         return Candidates(found.boxes[keep], found.scores[keep], found.request[keep], found.saturated)

@@ -19,6 +19,7 @@ from tallymill.engine.detectors.pixels import sigmoid
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.kernels.candidates import candidates
+from tallymill.kernels.floats import float_not_below
 
 
 class Heads(NamedTuple):
@@ -89,8 +90,7 @@ class QueryDetector(Detector):
 
 
 def _reaches(logits: Array, floor: float) -> Array:
-    scores = sigmoid(logits).astype(np.float64) if is_array(logits) else logits.sigmoid().double()
-    return scores >= floor
+    return (sigmoid(logits) if is_array(logits) else logits.sigmoid()) >= float_not_below(floor)
 
 
 def to_pixels(sizes: Sequence[tuple[int, int]]) -> NDArray[np.float32]:

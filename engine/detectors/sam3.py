@@ -20,6 +20,7 @@ from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.pixels import sigmoid
 from tallymill.engine.detectors.text import ReadsText, padded, token_rows
 from tallymill.engine.sessions.base import Array, TensorSpec
+from tallymill.kernels.floats import float_not_below
 
 LEVELS = ("fine", "middle", "coarse")
 
@@ -123,7 +124,7 @@ class Sam3(ReadsText[Text]):
         if not len(query):
             return NOTHING
         boxes = outputs["boxes"][index][request, query] * to_pixels(size)
-        return Candidates(boxes, confidence, request, bool((scores >= floor).all(axis=1).any()))
+        return Candidates(boxes, confidence, request, bool((scores >= float_not_below(floor)).all(axis=1).any()))
 
     def segment(
         self, outputs: Mapping[str, Array], index: int, place: int, size: tuple[int, int], floor: float
@@ -133,7 +134,7 @@ class Sam3(ReadsText[Text]):
         A pixel belongs to an instance where the sigmoid of its mask, interpolated to that size, exceeds one half.
         """
         scores = self._scores(outputs, index)[place]
-        queries = np.flatnonzero(scores >= floor)
+        queries = np.flatnonzero(scores >= float_not_below(floor))
         boxes = outputs["boxes"][index, place][queries] * to_pixels(size)
         masks = np.zeros((len(queries), *size), np.bool_)
         for mask, query in zip(masks, queries, strict=True):

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from tallymill.kernels.floats import float_not_below
+
 Colour = tuple[int, int, int]
 
 # Okabe and Ito's palette without its yellow and black: told apart by colour-blind readers, visible on photographs.
@@ -52,7 +54,7 @@ def draw_boxes(
     left = float(text // 2)
     for k, layer in enumerate(layers):
         colour = PALETTE[k % len(PALETTE)]
-        kept = layer.boxes[layer.confidence >= threshold]
+        kept = layer.boxes[layer.confidence >= float_not_below(threshold)]
         for box in kept:
             _outline(pen, box, strip, (width, height), colour, line)
         left = _legend(pen, left, strip, text, f"{layer.name}: {len(kept)} boxes", colour, font)

@@ -18,6 +18,7 @@ from tallymill.kernels import tensors
 from tallymill.kernels.candidates import reference
 from tallymill.kernels.candidates.checks import Asked, asked
 from tallymill.kernels.configurations import Configuration
+from tallymill.kernels.floats import float_not_below
 
 BLOCK = 256
 MOST = 2**31 - 1  # candidates are counted in 32 bits
@@ -259,12 +260,6 @@ def least_logit(floor: float) -> float:
         else:
             low = middle + 1
     return float(_ranked(low))
-
-
-def float_not_below(value: float) -> float:
-    """The least float32 from ``value`` on."""
-    near = np.float32(value)
-    return float(near if float(near) >= value else np.nextafter(near, np.float32(np.inf)))
 
 
 def _rank(value: np.float32) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.kernels import _native
+from tallymill.kernels.floats import float_not_below
 
 Doubles = NDArray[np.float64]
 
@@ -81,7 +82,7 @@ def tally(
 ) -> tuple[Doubles, NDArray[np.int64]] | None:
     """Suppress and count (``kernels/csrc/tally.cpp``); None when a box or score is not valid."""
     soft, hard = np.empty(len(thresholds)), np.empty(len(thresholds), np.int64)
-    least = np.full(len(thresholds), _least_float_not_below(floor))
+    least = np.full(len(thresholds), np.float32(float_not_below(floor)))
     if tau <= MAX_RISING_TAU:
         # A lower confidence adds to neither count, and those above it are suppressed by none that is lower.
         distinct, which = np.unique(thresholds, return_inverse=True)
@@ -90,8 +91,3 @@ def tally(
         boxes, scores.ravel(), offsets, iou_threshold, tau, least, thresholds, threads, soft, hard
     )
     return (soft, hard) if done else None
-
-
-def _least_float_not_below(value: float) -> np.float32:
-    near = np.float32(value)
-    return near if float(near) >= value else np.nextafter(near, np.float32(np.inf))

@@ -16,6 +16,7 @@ from tallymill.kernels import tensors
 from tallymill.kernels.configurations import Configuration
 from tallymill.kernels.count import device
 from tallymill.kernels.count.device import DeviceTally
+from tallymill.kernels.floats import float_not_above, float_not_below
 from tallymill.kernels.nms import gpu as suppression
 from tallymill.kernels.nms.gpu import NOT_VALID, bounds, corners, ranked, suppress, valid
 
@@ -397,8 +398,8 @@ def tally(
         for dtype in (torch.float64, torch.int64, torch.int8)
     )
     if status.numel():
-        least = suppression.float_not_below(floor)
-        settings = (suppression.float_not_above(iou_threshold), least, tau, int(tau <= MAX_RISING_TAU))
+        least = float_not_below(floor)
+        settings = (float_not_above(iou_threshold), least, tau, int(tau <= MAX_RISING_TAU))
         sizes = (images, size, categories, longest)
         arrays = (boxes, scores, offsets, wanted, soft, hard, status)
         configuration.launch((images * categories,), *arrays, *sizes, *settings)

@@ -16,6 +16,7 @@ import triton.language as tl
 from tallymill.errors import UsageError
 from tallymill.kernels import tensors
 from tallymill.kernels.configurations import Configuration
+from tallymill.kernels.floats import float_not_above, float_not_below
 from tallymill.kernels.nms import device
 from tallymill.kernels.nms.device import DeviceKept, DeviceSoftKept
 
@@ -366,17 +367,6 @@ def prepared(
         f"{operation}: the gpu implementation takes up to {most} boxes of an image, but longest is {longest}",
         hint="give longest=, the most boxes that an image has, or use impl='cpu'",
     )
-
-
-def float_not_above(value: float) -> float:
-    """The greatest float32 up to ``value``, so that comparisons in float32 say what those in float64 would."""
-    near = np.float32(value)
-    return float(near if float(near) <= value else np.nextafter(near, np.float32(-np.inf)))
-
-
-def float_not_below(value: float) -> float:
-    """The least float32 from ``value`` on."""
-    return -float_not_above(-value)
 
 
 def _ends(counts: Any) -> Any:

@@ -159,6 +159,22 @@ def test_the_floor_is_that_of_the_reference() -> None:
     assert gpu.least_logit(0.0) == np.finfo(np.float32).min
 
 
+@pytest.mark.parametrize("about", [0.05, 0.7])
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_score_reaches_a_floor_that_only_float64_tells_from_it_where_that_is_less(
+    about: float, reached: bool
+) -> None:
+    logit = np.array([np.log(about / (1 - about))], np.float32)
+    score = float(reference.sigmoid(logit)[0])
+    floor = float(np.nextafter(score, 0 if reached else 1))
+    assert np.float32(floor) == score
+    case = of(logit[None, :, None], [[[0]]], floor)
+    for impl in ("reference", "cpu"):
+        found = candidates(**case, impl=impl)
+        assert (found.scores.tolist(), found.saturated.tolist()) == ([score] * reached, [reached])
+    assert_right(case)
+
+
 @pytest.mark.parametrize("spare", [-300, -1, 0, 1, 1000])
 def test_room_that_the_caller_gives(spare: int) -> None:
     case = drawn(np.random.default_rng(5), 4, 300, 5, 3, 0.4)

@@ -9,6 +9,8 @@ import pytest
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.closed import Closed, best, greatest, synonyms_of
 from tallymill.engine.detectors.coco import COCO_80
+from tallymill.engine.detectors.pixels import sigmoid
+from tallymill.engine.detectors.queries import _reaches
 from tallymill.engine.detectors.rf_detr import RfDetr
 from tallymill.errors import ModelError
 
@@ -59,6 +61,17 @@ def test_saturated_is_when_all_that_the_model_returns_reach_the_floor_of_whateve
     logits = logits_of([[5, least], [4, -9], [-9, -9]])
     found = best(logits, boxes_of(3), 3, SIZE, np.array([1]), 0.05)
     assert found.saturated is saturated
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_score_reaches_a_floor_that_only_float64_tells_from_it_where_that_is_less(reached):
+    logits = logits_of([[-2.9444]])
+    score = float(sigmoid(logits)[0, 0])
+    floor = float(np.nextafter(score, 0 if reached else 1))
+    assert np.float32(floor) == score
+    found = best(logits, boxes_of(1), 1, SIZE, np.array([0]), floor)
+    assert (len(found.scores), found.saturated) == (reached, reached)
+    assert _reaches(logits[:, 0], floor).tolist() == [reached]
 
 
 def test_a_hundred_and_fifty_objects_are_a_hundred_and_fifty():

@@ -138,6 +138,13 @@ def test_soft_nms_lowers_what_overlaps_by_more_than_its_threshold_in_the_same_cl
     assert lowered(found, 2, numbers_of(soft_nms=None), 0.65).scores.tolist() == pytest.approx([0.9, 0.8, 0.7])
 
 
+@pytest.mark.parametrize("soft_nms", [0.8, None])
+@pytest.mark.parametrize(("floor", "reached"), [(0.05, True), (0.7, False)])
+def test_a_score_that_is_the_float_of_the_floor_reaches_it_where_that_float_is_not_less(floor, reached, soft_nms):
+    found = candidates([[0, 0, 9, 9], [0, 0, 0, 0]], [floor, floor], [0, 0])
+    assert len(lowered(found, 1, numbers_of(soft_nms=soft_nms), floor).scores) == 2 * reached
+
+
 def test_degenerate_boxes_pass_by_soft_nms_to_be_counted_later():
     found = candidates([[5, 5, 5, 9], [0, 0, 100, 100], [0, 0, 0, 0]], [0.9, 0.8, 0.01], [0, 1, 1])
     after = lowered(found, 2, numbers_of(), 0.05)
