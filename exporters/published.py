@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tallymill.errors import ModelError
 
@@ -88,7 +88,7 @@ def resampling(processor: Any, weights: str | Path, known: Sequence[str] = tuple
     """How an image is resized, by our names: one of those ``known`` to the family."""
     value = processor.resample
     found = RESAMPLING.get(int(value)) if isinstance(value, int) else None  # Pillow's names are numbers as well
-    if found not in known:
+    if found is None or found not in known:
         numbers = [f"{number} ({name})" for number, name in RESAMPLING.items() if name in known]
         raise wrong(weights, PROCESSOR, "resample", value, " or ".join(numbers))
     return found
@@ -106,10 +106,12 @@ def whole(config: Any, weights: str | Path, key: str, least: int = 1) -> int:
 
 def special_tokens(tokenizer: Any, weights: str | Path, *names: str) -> list[int]:
     """The numbers of special tokens, such as ``eos_token``."""
-    found = [getattr(tokenizer, f"{name}_id", None) for name in names]
-    for name, value in zip(names, found, strict=True):
-        if not is_whole(value, 0):
+    found = []
+    for name in names:
+        number = getattr(tokenizer, f"{name}_id", None)
+        if not is_whole(number, 0):
             raise wrong(weights, TOKENIZER, name, getattr(tokenizer, name, None), "a token of the vocabulary")
+        found.append(number)
     return found
 
 
@@ -124,14 +126,14 @@ def tokenizer_json(tokenizer: Any, weights: str | Path) -> str:
     return str(backend.to_str())
 
 
-def is_whole(value: object, least: int, most: float = math.inf) -> bool:
+def is_whole(value: object, least: int, most: float = math.inf) -> TypeGuard[int]:
     """Of JSON: a whole number within limits. True is none."""
     return type(value) is int and least <= value <= most
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Of JSON: a number that is finite."""
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def are_three(values: object) -> bool:
