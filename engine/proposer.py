@@ -119,7 +119,7 @@ class WindowProposer:
         asked = [job.classes for job in jobs]
         try:
             with clock("model"):
-                outputs = self.detector.run(stack([job.inputs for job in jobs]), asked)
+                outputs = self.detector.run_for_boxes(stack([job.inputs for job in jobs]), asked)
             with clock("boxes"):
                 sizes = [(job.window.bottom - job.window.top, job.window.right - job.window.left) for job in jobs]
                 found = self.detector.read(outputs, sizes, asked, options.floor)

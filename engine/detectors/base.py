@@ -134,6 +134,10 @@ class Detector(ABC):
         del asked  # only a model that reads text needs to know
         return self.session.run(inputs)
 
+    def run_for_boxes(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
+        """The same without outputs that ``read`` does not need, where a model has such, as counting wants it."""
+        return self.run(inputs, asked)
+
     def read(
         self,
         outputs: Mapping[str, Array],

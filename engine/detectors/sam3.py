@@ -23,6 +23,7 @@ from tallymill.engine.sessions.base import Array, TensorSpec
 from tallymill.kernels.floats import float_not_below
 
 LEVELS = ("fine", "middle", "coarse")
+FOR_BOXES = ("logits", "presence", "boxes")  # outputs of the decoder that boxes and confidences are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,15 @@ class Sam3(ReadsText[Text]):
         Outputs have an axis [C] after the batch for the categories, as many as are asked of the image with the most;
         they are copied from a device, where masks are large, as soon as they are there.
         """
+        return self._run(inputs, asked, (*FOR_BOXES, "masks"))
+
+    def run_for_boxes(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
+        """See ``Detector.run_for_boxes``: the model computes masks all the same, but nobody copies or keeps them."""
+        return self._run(inputs, asked, FOR_BOXES)
+
+    def _run(
+        self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]], wanted: Sequence[str]
+    ) -> dict[str, Array]:
         maps = self.session.run(inputs)
         most = max(len(classes) for classes in asked)
         outputs: dict[str, Array] = {}
@@ -103,8 +113,10 @@ class Sam3(ReadsText[Text]):
             for place, category in enumerate(classes.tolist()):
                 text = self.learned[category]
                 pair = {name: maps[name][row : row + 1] for name in LEVELS}
-                found = self._decoder.run({**pair, "text": text.features[None], "mask": text.mask[None]})
-                for name, value in zip(found, map(to_host, found.values()), strict=True):
+                given = {**pair, "text": text.features[None], "mask": text.mask[None]}
+                found = self._decoder.run(given)
+                for name in wanted:
+                    value = to_host(found[name])
                     if name not in outputs:
                         outputs[name] = np.zeros((len(asked), most, *value.shape[1:]), np.float32)
                     outputs[name][row, place] = value[0]
@@ -132,6 +144,7 @@ class Sam3(ReadsText[Text]):
         """The instances of the category at a place of those asked, with masks at the size of the image.
 
         A pixel belongs to an instance where the sigmoid of its mask, interpolated to that size, exceeds one half.
+        ``outputs`` are of ``run``; those of ``run_for_boxes`` have no masks.
         """
         scores = self._scores(outputs, index)[place]
         queries = np.flatnonzero(scores >= float_not_below(floor))

@@ -45,7 +45,8 @@ class Loaded:
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
     reading of the outputs; of a model that is no detector, an ``ArrayOriginal``. ``categories`` are some that it can
     be asked for, ``pictures`` heights and widths to try (the gate's own, if there are none). ``following`` takes the
-    place of ``original`` for a model with choices. ``tokenizer`` is JSON of ``tokenizers``.
+    place of ``original`` for a model with choices, ``masks`` are those of the original for one that segments.
+    ``tokenizer`` is JSON of ``tokenizers``.
     """
 
     family: str
@@ -56,6 +57,7 @@ class Loaded:
     pictures: tuple[tuple[int, int], ...] = ()
     tokenizer: str | None = None
     following: Following | None = None
+    masks: MaskOriginal | None = None
 
 
 class Original(Protocol):
@@ -89,6 +91,18 @@ class Following(Protocol):
         self, image: NDArray[np.uint8], categories: Sequence[str], outputs: Mapping[str, Array], /
     ) -> list[tuple[Array, Array]]:
         """``outputs`` are what the graph made of the image, [1, ...] by name."""
+        ...
+
+
+class MaskOriginal(Protocol):
+    """A model as its authors run it, and its masks."""
+
+    def __call__(
+        self, image: NDArray[np.uint8], categories: Sequence[str], undecided: float, /
+    ) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """RGB uint8 [H, W, 3] -> of each category masks bool [N, H, W] of its N queries, in their order: the pixels of
+        which the model is more than ``undecided`` above one half sure, and those of which it is not so far below.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ from tallymill.engine.detectors.sam3 import Sam3
 from tallymill.engine.sessions.base import stack
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
+from tallymill.exporters.masks import examine_masks
 
 CATEGORIES = ["cat", "wet dog"]
 PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :50]]
@@ -51,6 +52,15 @@ def test_boxes_confidences_and_masks_are_those_of_the_original(folder, detector,
         assert (found.masks == wanted["masks"].numpy().astype(bool)).mean() > 0.999
         assert 0.01 < found.masks.mean() < 0.99
         assert found.saturated
+
+
+def test_the_masks_of_drawn_pictures_are_those_of_the_original(folder, detector, monkeypatch):
+    loaded = recipe_of("sam3").load(folder)
+    findings = examine_masks(loaded, detector)
+    assert {(finding.passed, finding.compared) for finding in findings} == {(True, 20)}
+    assert max(finding.difference for finding in findings) < 1e-3
+    monkeypatch.setattr(detector, "preprocess", lambda image: Sam3.preprocess(detector, image // 2))
+    assert not all(finding.passed for finding in examine_masks(loaded, detector))
 
 
 def test_images_of_one_batch_answer_as_alone(detector):

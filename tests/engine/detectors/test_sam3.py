@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from tallymill.engine.bundles import Bundle
+from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors import text as module
 from tallymill.engine.detectors.pixels import sigmoid
 from tallymill.engine.detectors.sam3 import LEVELS, Sam3
+from tallymill.engine.proposer import DetectOptions, WindowProposer
 
 NUMBERS = {"side": 8, "mean": [0.5] * 3, "std": [0.5] * 3, "tokens": 4, "start": 90, "end": 91, "pad": 0}
 QUERIES = 3
@@ -66,10 +68,10 @@ def detector(monkeypatch, tmp_path):
     return made
 
 
-def asked(detector, categories):
+def asked(detector, categories, run=Sam3.run):
     detector.learn(categories)
     inputs = {name: value[None] for name, value in detector.preprocess(np.zeros((8, 8, 3), np.uint8)).items()}
-    return detector.run(inputs, [np.arange(len(categories))])
+    return run(detector, inputs, [np.arange(len(categories))])
 
 
 def test_a_category_is_decoded_by_itself_and_masks_are_as_large_as_the_image(detector):
@@ -83,6 +85,19 @@ def test_a_category_is_decoded_by_itself_and_masks_are_as_large_as_the_image(det
     assert segments.masks.shape == (QUERIES, 20, 40)
     assert segments.masks[:, :, :10].all()
     assert not segments.masks[:, :, 30:].any()
+
+
+def test_counting_keeps_no_masks(detector, monkeypatch):
+    some, everything = (asked(detector, ["a", "b"], run) for run in (Sam3.run_for_boxes, Sam3.run))
+    assert set(everything) - set(some) == {"masks"}
+    assert everything["masks"].shape == (1, 2, QUERIES, 2, 2)
+    for name, value in some.items():
+        np.testing.assert_array_equal(value, everything[name])
+    monkeypatch.setattr(Sam3, "run", None)
+    proposer, options = WindowProposer(detector), DetectOptions(floor=0.05, nms_iou=0.5, slices=())
+    jobs = list(proposer.jobs(0, np.zeros((8, 8, 3), np.uint8), np.arange(2), options, StageClock()))
+    (run,) = proposer.run(jobs, options, StageClock())
+    assert len(run.found.scores) == 2 * QUERIES
 
 
 @pytest.mark.parametrize("reached", [True, False])
