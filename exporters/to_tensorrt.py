@@ -21,13 +21,14 @@ from tallymill.engine.bundles import load_bundle
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate
 from tallymill.exporters.hub import cache_folder
+from tallymill.exporters.pairing import Bounds
 from tallymill.exporters.precision import halve, histogram
 from tallymill.exporters.recipes.parts import Loaded, Part
 
 MODULES = ("tensorrt", "tensorrt_rtx")
 PRECISIONS = ("fp16", "fp32")
 TOLERANCE = 0.02  # of a graph with halves: the largest difference of an output, relative to its root mean square
-HALF = gate.Bounds(box=2.0, score=0.02, half=True)  # of the whole detector with such graphs
+HALF = Bounds(box=2.0, score=0.02, half=True)  # of the whole detector with such graphs
 _LOG = logging.getLogger(__name__)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tallymill.engine.sessions.pytorch import TOLD, TorchSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate
+from tallymill.exporters.pairing import Bounds
 from tallymill.exporters.quiet import quiet
 from tallymill.exporters.recipes.parts import Loaded, Part
 from tallymill.exporters.torch_precision import WHOLE_PARTS, halve, mutates, packet
@@ -36,9 +37,9 @@ class Programs:
             raise UsageError(f"--precision {self.precision}: of torch, one of {', '.join(PRECISIONS)}")
 
     @property
-    def bounds(self) -> gate.Bounds:
+    def bounds(self) -> Bounds:
         """How far the whole model may be from the original."""
-        return gate.EXACT if self.precision == "fp32" else gate.Bounds(box=4.0, score=0.02, half=True)
+        return gate.EXACT if self.precision == "fp32" else Bounds(box=4.0, score=0.02, half=True)
 
 
 def name_of(model: str, programs: Programs) -> str:
