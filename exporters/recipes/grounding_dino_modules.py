@@ -54,96 +54,118 @@ def image_module(model: Any) -> Any:
             text_positions: Any,
             proposals: Any = None,
         ) -> dict[str, Any]:
-            features, mask, geometry = self.look(image, image_mask)
+            features, mask, geometry = _look(self.model, image, image_mask)
+            read = {
+                "text_features": text,
+                "text_attention_mask": ~text_mask,
+                "text_self_attention_masks": ~text_attention,
+                "text_position_ids": text_positions,
+            }
             with maxima_of_rows():
-                seen = self.model.encoder(
-                    **features,
-                    vision_attention_mask=~mask,
-                    text_features=text,
-                    text_attention_mask=~text_mask,
-                    text_self_attention_masks=~text_attention,
-                    text_position_ids=text_positions,
-                    return_dict=True,
-                    **geometry,
-                )
+                seen = self.model.encoder(**features, vision_attention_mask=~mask, **read, return_dict=True, **geometry)
             image, text = seen.last_hidden_state_vision, seen.last_hidden_state_text
-            places, anchors = self.model.generate_encoder_output_proposals(
-                image, ~mask, geometry["spatial_shapes_list"]
-            )
-            scores = self.likeness(self.model.encoder_output_class_embed, places, text, text_mask).amax(-1)
-            best, own = torch.topk(scores, self.model.config.num_queries, dim=1)
-            # The graph's own proposals are compared with the best that the module finds, and by their places.
-            chosen = scores.gather(1, own if proposals is None else proposals)
-            if proposals is None:
-                best, proposals = chosen, own
-            coordinates = self.model.encoder_output_bbox_embed(places) + anchors
-            start = coordinates.gather(1, proposals[..., None].expand(-1, -1, 4)).sigmoid()
-            hidden, reference = self.refine(image, mask, text, text_mask, start, geometry)
+            start, picked = _first_stage(self.model, image, mask, text, text_mask, geometry, proposals)
+            hidden, reference = _refine(self.model, image, mask, text, text_mask, start, geometry)
             return {
-                "logits": self.likeness(self.class_head, hidden, text, text_mask),
+                "logits": _likeness(self.class_head, hidden, text, text_mask),
                 "boxes": (self.box_head(hidden) + torch.special.logit(reference, eps=1e-5)).sigmoid(),
-                "proposals": proposals,
-                "best": torch.stack([best, chosen], -1),
+                **picked,
             }
-
-        def look(self, image: Any, image_mask: Any) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-            """Features of all levels and where they are, flattened; the mask; shapes of the levels."""
-            levels, positions = self.model.backbone(image, image_mask)
-            maps = [project(level) for project, (level, _) in zip(self.model.input_proj_vision, levels, strict=False)]
-            masks = [mask for _, mask in levels]
-            for project in self.model.input_proj_vision[len(levels) :]:
-                maps.append(project(levels[-1][0] if len(maps) == len(levels) else maps[-1]))
-                shrunk = torch.nn.functional.interpolate(image_mask[None].float(), size=maps[-1].shape[-2:])
-                masks.append(shrunk[0].bool())
-                positions.append(self.model.backbone.position_embedding(maps[-1], masks[-1]))
-            shapes = [tuple(each.shape[-2:]) for each in maps]
-            sizes = torch.tensor(shapes)
-            features = {
-                "vision_features": flat(maps),
-                "vision_position_embedding": flat(
-                    [p + level[:, None, None] for p, level in zip(positions, self.model.level_embed, strict=True)]
-                ),
-            }
-            geometry = {
-                "spatial_shapes": sizes,
-                "spatial_shapes_list": shapes,
-                "level_start_index": torch.cat([sizes.new_zeros(1), sizes.prod(1).cumsum(0)[:-1]]),
-                "valid_ratios": torch.stack([self.model.get_valid_ratio(mask) for mask in masks], 1),
-            }
-            return features, torch.cat([mask.flatten(1) for mask in masks], 1), geometry
-
-        def refine(
-            self, image: Any, mask: Any, text: Any, text_mask: Any, start: Any, geometry: dict[str, Any]
-        ) -> tuple[Any, Any]:
-            """Queries after the last layer, and the boxes that it started from."""
-            queries = self.model.query_position_embeddings.weight[None].expand(
-                start.shape[0], -1, -1
-            )  # len() would be a constant
-            decoded = self.model.decoder(
-                inputs_embeds=queries,
-                vision_encoder_hidden_states=image,
-                vision_encoder_attention_mask=mask,
-                text_encoder_hidden_states=text,
-                text_encoder_attention_mask=~text_mask,
-                reference_points=start,
-                return_dict=True,
-                **geometry,
-            )
-            boxes = torch.cat([start[:, None], decoded.intermediate_reference_points], 1)
-            return decoded.intermediate_hidden_states[:, -1], boxes[:, -2]
-
-        @staticmethod
-        def likeness(head: Any, queries: Any, text: Any, text_mask: Any) -> Any:
-            """Logits of every query and token. The heads of the original also pad them to the longest text there is."""
-            logits = queries @ text.transpose(-1, -2)
-            if hasattr(head, "bias"):  # MM-Grounding DINO
-                logits = logits / math.sqrt(queries.shape[-1]) + head.bias
-            return logits.masked_fill(~text_mask[:, None, :], -math.inf)
-
-    def flat(maps: list[Any]) -> Any:
-        return torch.cat([each.flatten(2).transpose(1, 2) for each in maps], 1)
 
     return Image().eval()
+
+
+def _look(model: Any, image: Any, image_mask: Any) -> tuple[dict[str, Any], Any, dict[str, Any]]:
+    """Features of all levels and where they are, flattened; the mask; shapes of the levels."""
+    import torch
+
+    maps, masks, positions = _levels(model, image, image_mask)
+    shapes = [tuple(each.shape[-2:]) for each in maps]
+    sizes = torch.tensor(shapes)
+    features = {
+        "vision_features": _flat(maps),
+        "vision_position_embedding": _flat(
+            [p + level[:, None, None] for p, level in zip(positions, model.level_embed, strict=True)]
+        ),
+    }
+    geometry = {
+        "spatial_shapes": sizes,
+        "spatial_shapes_list": shapes,
+        "level_start_index": torch.cat([sizes.new_zeros(1), sizes.prod(1).cumsum(0)[:-1]]),
+        "valid_ratios": torch.stack([model.get_valid_ratio(mask) for mask in masks], 1),
+    }
+    return features, torch.cat([mask.flatten(1) for mask in masks], 1), geometry
+
+
+def _levels(model: Any, image: Any, image_mask: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    """Of each level its map, projected, its mask, and the places of its pixels: those of the backbone, and coarser
+    ones that are made of the last.
+    """
+    import torch
+
+    levels, positions = model.backbone(image, image_mask)
+    maps = [project(level) for project, (level, _) in zip(model.input_proj_vision, levels, strict=False)]
+    masks = [mask for _, mask in levels]
+    for project in model.input_proj_vision[len(levels) :]:
+        maps.append(project(levels[-1][0] if len(maps) == len(levels) else maps[-1]))
+        shrunk = torch.nn.functional.interpolate(image_mask[None].float(), size=maps[-1].shape[-2:])
+        masks.append(shrunk[0].bool())
+        positions.append(model.backbone.position_embedding(maps[-1], masks[-1]))
+    return maps, masks, positions
+
+
+def _first_stage(
+    model: Any, image: Any, mask: Any, text: Any, text_mask: Any, geometry: dict[str, Any], proposals: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The boxes that queries start from, and which they are (see ``image_module``)."""
+    import torch
+
+    places, anchors = model.generate_encoder_output_proposals(image, ~mask, geometry["spatial_shapes_list"])
+    scores = _likeness(model.encoder_output_class_embed, places, text, text_mask).amax(-1)
+    best, own = torch.topk(scores, model.config.num_queries, dim=1)
+    # The graph's own proposals are compared with the best that the module finds, and by their places.
+    chosen = scores.gather(1, own if proposals is None else proposals)
+    if proposals is None:
+        best, proposals = chosen, own
+    coordinates = model.encoder_output_bbox_embed(places) + anchors
+    start = coordinates.gather(1, proposals[..., None].expand(-1, -1, 4)).sigmoid()
+    return start, {"proposals": proposals, "best": torch.stack([best, chosen], -1)}
+
+
+def _refine(
+    model: Any, image: Any, mask: Any, text: Any, text_mask: Any, start: Any, geometry: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Queries after the last layer, and the boxes that it started from."""
+    import torch
+
+    # (``len`` would be a constant.)
+    queries = model.query_position_embeddings.weight[None].expand(start.shape[0], -1, -1)
+    decoded = model.decoder(
+        inputs_embeds=queries,
+        vision_encoder_hidden_states=image,
+        vision_encoder_attention_mask=mask,
+        text_encoder_hidden_states=text,
+        text_encoder_attention_mask=~text_mask,
+        reference_points=start,
+        return_dict=True,
+        **geometry,
+    )
+    boxes = torch.cat([start[:, None], decoded.intermediate_reference_points], 1)
+    return decoded.intermediate_hidden_states[:, -1], boxes[:, -2]
+
+
+def _likeness(head: Any, queries: Any, text: Any, text_mask: Any) -> Any:
+    """Logits of every query and token. The heads of the original also pad them to the longest text there is."""
+    logits = queries @ text.transpose(-1, -2)
+    if hasattr(head, "bias"):  # MM-Grounding DINO
+        logits = logits / math.sqrt(queries.shape[-1]) + head.bias
+    return logits.masked_fill(~text_mask[:, None, :], -math.inf)
+
+
+def _flat(maps: list[Any]) -> Any:
+    import torch
+
+    return torch.cat([each.flatten(2).transpose(1, 2) for each in maps], 1)
 
 
 @contextlib.contextmanager

@@ -20,18 +20,42 @@ TEMPLATE = "a photo of a {}"
 
 def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
     """Cut ``OwlViTForObjectDetection`` or ``Owlv2ForObjectDetection`` into ``vision`` and ``text``."""
-    import torch
     from transformers import AutoImageProcessor, AutoTokenizer, Owlv2ForObjectDetection, OwlViTForObjectDetection
 
     kind = {"owlvit": OwlViTForObjectDetection, "owlv2": Owlv2ForObjectDetection}[family]
     model = model_from(kind, weights)
-    towers = getattr(model, family)
     # Pillow's resampling is what the published weights were made and measured with.
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
     tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
-    pixels = side(processor, weights, whole(model.config, weights, "vision_config.image_size"))
-    tokens = whole(model.config, weights, "text_config.max_position_embeddings")
+    numbers = _numbers(weights, family, model, processor, tokenizer)
+    return Loaded(
+        family=family,
+        parts={"vision": _vision(model, numbers["side"]), "text": _text(model, getattr(model, family), numbers)},
+        numbers=numbers,
+        original=partial(_original, model, processor, tokenizer),
+        tokenizer=tokenizer_json(tokenizer, weights),
+    )
+
+
+def _numbers(weights: str | Path, family: str, model: Any, processor: Any, tokenizer: Any) -> Mapping[str, Any]:
     start, end, pad = special_tokens(tokenizer, weights, "bos_token", "eos_token", "pad_token")
+    return {
+        "side": side(processor, weights, whole(model.config, weights, "vision_config.image_size")),
+        "square": family == "owlv2",
+        # OWLv2 has its own.
+        "resample": "bilinear" if family == "owlv2" else resampling(processor, weights),
+        **normalisation(processor, weights),
+        "template": TEMPLATE,
+        "tokens": whole(model.config, weights, "text_config.max_position_embeddings"),
+        "start": start,
+        "end": end,
+        "pad": pad,
+    }
+
+
+def _vision(model: Any, pixels: int) -> Part:
+    """The image tower with its heads, on squares of ``pixels``."""
+    import torch
 
     class Vision(torch.nn.Module):
         def __init__(self) -> None:
@@ -50,6 +74,18 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
                 "boxes": self.model.box_predictor(patches, feature_map),
             }
 
+    return Part(
+        Vision().eval(),
+        {"image": torch.zeros(2, 3, pixels, pixels)},
+        {"image": (0,)},
+        lambda batch, seed: _images(batch, seed, pixels),
+    )
+
+
+def _text(model: Any, towers: Any, numbers: Mapping[str, Any]) -> Part:
+    """The text tower."""
+    import torch
+
     class Text(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -60,35 +96,11 @@ def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
             embeds = embeds / torch.linalg.norm(embeds, dim=-1, keepdim=True)
             return {"embeds": embeds / (torch.linalg.norm(embeds, dim=-1, keepdim=True) + 1e-6)}
 
-    return Loaded(
-        family=family,
-        parts={
-            "vision": Part(
-                Vision().eval(),
-                {"image": torch.zeros(2, 3, pixels, pixels)},
-                {"image": (0,)},
-                lambda batch, seed: _images(batch, seed, pixels),
-            ),
-            "text": Part(
-                Text().eval(),
-                {name: torch.ones(2, tokens, dtype=torch.int64) for name in ("tokens", "mask")},
-                {"tokens": (0,), "mask": (0,)},
-                lambda batch, seed: texts_of_mixed_lengths(batch, seed, tokens, start, end),
-            ),
-        },
-        numbers={
-            "side": pixels,
-            "square": family == "owlv2",
-            "resample": "bilinear" if family == "owlv2" else resampling(processor, weights),  # OWLv2 has its own
-            **normalisation(processor, weights),
-            "template": TEMPLATE,
-            "tokens": tokens,
-            "start": start,
-            "end": end,
-            "pad": pad,
-        },
-        original=partial(_original, model, processor, tokenizer),
-        tokenizer=tokenizer_json(tokenizer, weights),
+    return Part(
+        Text().eval(),
+        {name: torch.ones(2, numbers["tokens"], dtype=torch.int64) for name in ("tokens", "mask")},
+        {"tokens": (0,), "mask": (0,)},
+        partial(texts_of_mixed_lengths, length=numbers["tokens"], start=numbers["start"], end=numbers["end"]),
     )
 
 
