@@ -14,7 +14,7 @@ from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
-from tallymill.exporters.published import edges, normalisation, resampling
+from tallymill.exporters.published import edges, is_whole, normalisation, resampling
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
 from tallymill.exporters.recipes.bucketed import batches, pictures
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
@@ -157,7 +157,13 @@ def _checkpoint(path: Path, split: str) -> tuple[Any, Any, list[str]]:
         raise ModelError(f"{file}: its weights are not those of OW-DETR: {exc}") from exc
     introduced = None
     if hasattr(args, "PREV_INTRODUCED_CLS") and hasattr(args, "CUR_INTRODUCED_CLS"):
-        introduced = args.PREV_INTRODUCED_CLS + args.CUR_INTRODUCED_CLS
+        before, now = args.PREV_INTRODUCED_CLS, args.CUR_INTRODUCED_CLS
+        if not (is_whole(before, 0) and is_whole(now, 0)):
+            raise ModelError(
+                f"{file}: args: PREV_INTRODUCED_CLS = {before!r} and CUR_INTRODUCED_CLS = {now!r}; wanted numbers",
+                hint="take a checkpoint as its repository wrote it",
+            )
+        introduced = before + now
     # 800 and 1333, and the mean and deviation of ImageNet: the same as in the repository.
     return model, DeformableDetrImageProcessorPil(), labels_of_split(split, introduced)
 

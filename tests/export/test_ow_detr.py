@@ -174,6 +174,7 @@ def test_what_is_no_checkpoint_is_told(model, tmp_path):
     with pytest.raises(ModelError, match=r"has 0 checkpoints \(\.pth\) and no config\.json"):
         load(tmp_path)
     weights = in_original_names(model)
+    introduced = argparse.Namespace(PREV_INTRODUCED_CLS="20", CUR_INTRODUCED_CLS=20)
     for name, content, said in [
         ("text.pth", b"hello", "torch cannot read it"),
         ("list.pth", [1, 2], r"no transformer\.level_embed"),
@@ -182,6 +183,9 @@ def test_what_is_no_checkpoint_is_told(model, tmp_path):
         ("lacks2.pth", {"model": {k: v for k, v in weights.items() if "norm3" not in k}}, "final_layer_norm"),
         ("more.pth", {"model": {**weights, "extra.weight": torch.zeros(1)}}, r"extra\.weight"),
         ("code.pth", {"model": weights, "args": pytest.raises}, "torch cannot read it"),
+        ("flat.pth", {"model": {**weights, "transformer.level_embed": torch.ones(3)}}, "its shapes are others"),
+        ("args.pth", {"model": weights, "args": introduced}, "PREV_INTRODUCED_CLS = '20' and CUR_INTRODUCED_CLS = 20"),
+        ("text.pth", {"model": {**weights, "query_embed.weight": "x"}}, "its shapes are others"),
     ]:
         file = tmp_path / name
         file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
