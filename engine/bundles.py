@@ -38,6 +38,7 @@ class Bundle:
     ``engines`` maps the parts of a bundle for TensorRT to batch sizes and their files. ``device`` ("cpu", "cuda:0") is
     where its parts are opened; a bundle has been loaded for the CPU until :meth:`on` says otherwise.
     ``stamps`` are of its files when they were checked: parts may be opened later, when an image needs them.
+    ``accepted`` says where it was last run beside its original and answered alike, ``refused`` where it did not.
     """
 
     folder: Path
@@ -52,6 +53,8 @@ class Bundle:
     engines: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     device: str = "cpu"
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    accepted: Mapping[str, Any] | None = None
+    refused: Mapping[str, Any] | None = None
 
     def on(self, device: str) -> Bundle:
         """The same bundle with its parts on another device."""
@@ -186,6 +189,8 @@ def _parse(folder: Path, content: bytes) -> Bundle:
                 for part, files in values.get("engines", {}).items()
             },
             stamps=stamps,
+            accepted=None if values.get("accepted") is None else dict(values["accepted"]),
+            refused=None if values.get("refused") is None else dict(values["refused"]),
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None

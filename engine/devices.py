@@ -18,11 +18,14 @@ _FORMS = "one of auto, cpu, cuda, cuda:1 or, for several cards, cuda:0,1"
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """The NVIDIA cards here: how many, who says so, and what they are called where that is known."""
+    """The NVIDIA cards here: how many, who says so, and, where that is known, what they are called and their compute
+    capabilities, such as "89".
+    """
 
     count: int
     told: str
     names: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
 
 
 def named(text: str) -> tuple[str, ...]:
@@ -72,7 +75,9 @@ def cards() -> Cards:
     if torch is not None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         names = tuple(str(torch.cuda.get_device_name(number)) for number in range(count))
-        return Cards(count, f"torch {torch.__version__} finds {counted(count, 'card') if count else 'no card'}", names)
+        capabilities = tuple("{}{}".format(*torch.cuda.get_device_capability(number)) for number in range(count))
+        told = f"torch {torch.__version__} finds {counted(count, 'card') if count else 'no card'}"
+        return Cards(count, told, names, capabilities)
     if find_spec("onnxruntime") is None:
         return Cards(0, "no torch for CUDA and no onnxruntime is installed, which could find one")
     version, without = ort.version(), cannot_use_a_card("onnx")

@@ -10,7 +10,6 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,14 @@ from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_b
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
-from tallymill.exporters import gate, to_tensorrt, to_torch, weights
+from tallymill.exporters import acceptance, gate, to_tensorrt, to_torch, weights
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
 from tallymill.exporters.hub import bundle_folder
 from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
 from tallymill.exporters.to_onnx import OPSET, export_part
 
+_EXPORTING = "torch, transformers or onnxruntime"
 _PACKAGES = ("tallymill", "torch", "transformers", "onnx", "onnxscript", "onnxruntime")
 
 
@@ -51,6 +51,9 @@ def export(
     whole. Raises ``ModelError``
     when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
     ``UsageError`` for an option that the recipe does not know.
+
+    Engines are run too, where there is a card that can, and are not installed unless they answer as the model does (see
+    ``acceptance``); where there is none, the last lines of the ``log`` say so.
     """
     if not recipe.given:
         with MissingExtraError.unless("torch", "transformers", "onnxscript", extra="export"):
@@ -70,6 +73,7 @@ def export(
     if isinstance(loaded, Loaded) and engines is not None:
         to_tensorrt.check_parts(loaded)
     target = bundle_folder(_name(recipe.name, engines, programs)) if out is None else out
+    place = None if engines is None else acceptance.place_for(engines)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
@@ -80,12 +84,25 @@ def export(
             elif programs is not None:
                 findings = _build_programs(recipe, source, loaded, built, programs, log)
             else:
-                findings = _build(recipe, source, loaded, built, engines, log)
-            _refuse(recipe.name, findings)
+                findings = _build(recipe, source, loaded, built, engines, place, log)
+            _refuse(recipe.name, findings, "the exported graph is not the model", _EXPORTING)
+            if place is not None and place.device is not None and isinstance(loaded, Loaded):
+                _accept(recipe.name, loaded, built, place, log)
             _replace(built, target, Path(scratch) / "before")
     except OSError as exc:
         raise ModelError(f"{target}: cannot be written: {exc}", hint="--out FOLDER takes another place") from exc
+    if place is not None and place.device is None:
+        log(f"The engines have been run by nothing yet: {place.why}. On a machine with such a card:")
+        log(f"  tallymill export --check {target} --weights {source}")
     return load_bundle(target)
+
+
+def _accept(name: str, loaded: Loaded, built: Path, place: acceptance.Place, log: Callable[[str], None]) -> None:
+    """Run what was built on a card, and record that it answers as the model. Raises ``ModelError`` if it does not."""
+    record, findings = acceptance.try_out(loaded, load_bundle(built), place, log)
+    fault = f"on {place.card or place.device} the engines do not answer as the model"
+    _refuse(name, findings, fault, f"{to_tensorrt.runtime().__name__} or of the driver")
+    acceptance.write(built, {"accepted": record})
 
 
 def _name(model: str, engines: to_tensorrt.Target | None, programs: to_torch.Programs | None) -> str:
@@ -108,9 +125,10 @@ def _build(
     loaded: Loaded,
     folder: Path,
     engines: to_tensorrt.Target | None,
+    place: acceptance.Place | None,
     log: Callable[[str], None],
 ) -> list[gate.Finding]:
-    """Write the files of a bundle; what the gate found."""
+    """Write the files of a bundle; what the gate found. ``place`` is where ``engines`` can be run."""
     findings: list[gate.Finding] = []
     files: list[Path] = []
     common = {part.weights: CommonWeights(folder / part.weights) for part in loaded.parts.values() if part.weights}
@@ -126,9 +144,9 @@ def _build(
         log("comparing the whole with the original")
         findings += gate.examine_bundle(loaded, load_bundle(folder))
         if engines is not None and all(finding.passed for finding in findings):
-            found = _build_engines(manifest, loaded, folder, engines, log)
-            findings += found
-    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+            device = None if place is None else place.device
+            findings += _build_engines(manifest, loaded, folder, engines, device, log)
+    _write(folder, {**manifest, "gate": [acceptance.as_dict(finding) for finding in findings]})
     return findings
 
 
@@ -149,7 +167,7 @@ def _build_programs(
     if all(finding.passed for finding in findings):
         log("comparing the whole with the original")
         findings += gate.examine_bundle(loaded, load_bundle(folder), programs.bounds)
-    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    _write(folder, {**manifest, "gate": [acceptance.as_dict(finding) for finding in findings]})
     return findings
 
 
@@ -163,10 +181,15 @@ def _tokenizer(loaded: Loaded, folder: Path) -> list[Path]:
 
 
 def _build_engines(
-    manifest: dict[str, Any], loaded: Loaded, folder: Path, engines: to_tensorrt.Target, log: Callable[[str], None]
+    manifest: dict[str, Any],
+    loaded: Loaded,
+    folder: Path,
+    engines: to_tensorrt.Target,
+    device: str | None,
+    log: Callable[[str], None],
 ) -> list[gate.Finding]:
     """Put engines in the place of the graphs, in the folder and in the manifest; what was found of them."""
-    record, findings = to_tensorrt.into_engines(loaded, folder, engines, log)
+    record, findings = to_tensorrt.into_engines(loaded, folder, engines, log, device)
     for file in folder.iterdir():
         if file.suffix != ".engine" and file.name not in (manifest["tokenizer"], MANIFEST):
             file.unlink()
@@ -183,7 +206,7 @@ def _build_given(
     _write(folder, manifest)
     log("checking what it takes and gives")
     findings = examine(open_detector(load_bundle(folder), recipe.name), given, log)
-    _write(folder, {**manifest, "gate": [_as_dict(finding) for finding in findings]})
+    _write(folder, {**manifest, "gate": [acceptance.as_dict(finding) for finding in findings]})
     return findings
 
 
@@ -209,7 +232,8 @@ def _manifest(
             "licence": recipe.licence,
         },
         "opset": OPSET if isinstance(loaded, Loaded) else None,
-        "versions": {"python": platform.python_version(), **_versions()},
+        "accepted": None,
+        "versions": {"python": platform.python_version(), **acceptance.versions(_PACKAGES)},
     }
 
 
@@ -227,28 +251,12 @@ def _write(folder: Path, manifest: dict[str, Any]) -> None:
     (folder / MANIFEST).write_text(text + "\n", "utf-8")
 
 
-def _as_dict(finding: gate.Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in ("part", "check", "output", "difference", "tolerance", "compared")}
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _refuse(name: str, findings: Sequence[gate.Finding]) -> None:
-    faults = [finding for finding in findings if not finding.passed]
-    if faults:
-        lines = "\n  ".join(map(str, faults[:8]))
-        more = f"\n  and {len(faults) - 8} more" if len(faults) > 8 else ""
+def _refuse(name: str, findings: Sequence[gate.Finding], fault: str, others: str) -> None:
+    lines = list(acceptance.told(findings))
+    if lines:
         raise ModelError(
-            f"{name}: the exported graph is not the model; nothing was installed:\n  {lines}{more}",
-            hint="other versions of torch, transformers or onnxruntime may export it rightly",
+            "\n  ".join([f"{name}: {fault}; nothing was installed:", *lines]),
+            hint=f"other versions of {others} may export it rightly",
         )
 
 

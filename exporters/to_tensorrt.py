@@ -10,7 +10,7 @@ import importlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from tallymill.engine.bundles import load_bundle
 from tallymill.errors import MissingExtraError, ModelError, UsageError
+from tallymill.exporters import engine_layers as layers
 from tallymill.exporters import gate
 from tallymill.exporters.hub import cache_folder
 from tallymill.exporters.pairing import Bounds
@@ -85,9 +86,10 @@ def check(target: Target) -> None:
 
 
 def into_engines(
-    loaded: Loaded, folder: Path, target: Target, log: Callable[[str], None]
+    loaded: Loaded, folder: Path, target: Target, log: Callable[[str], None], device: str | None = None
 ) -> tuple[dict[str, Any], list[gate.Finding]]:
-    """Turn the graphs of a bundle in ``folder``, ``PART.onnx``, into engines beside them.
+    """Turn the graphs of a bundle in ``folder``, ``PART.onnx``, into engines beside them. ``device`` is a card that can
+    load them, where there is one: it tells what they compute in.
 
     Returns what ``bundle.json`` says of them, and what was found of graphs with halves; where one of them is refused,
     or the whole detector with them, no engine is built. Raises ``ModelError`` with the node that TensorRT cannot take.
@@ -102,19 +104,27 @@ def into_engines(
     for name in loaded.parts:
         graph = folder / f"{name}{suffix}"
         engines[name] = {}
-        built[name] = {"dtypes": histogram(graph)}
+        built[name] = {"dtypes": histogram(graph), "dtypes_of": "graph"}
         for batch in target.batches:
             log(f"building an engine of {name} for batches of {batch}")
             engine = build(trt, graph, folder / f"{name}-b{batch}.engine", batch, target, _longest(loaded))
             engines[name][str(batch)] = engine.file.name
             built[name][f"batch {batch}"] = {"seconds": round(engine.seconds, 2), "bytes": engine.bytes}
+        computed = None if device is None else layers.dtypes_of(trt, folder / _largest(engines[name]), device)
+        if computed is not None:
+            built[name].update(dtypes=computed, dtypes_of="engine")
     return {
         "runtime": trt.__name__,
         "precision": target.precision,
-        "parts": {name: files[str(max(target.batches))] for name, files in engines.items()},
+        "parts": {name: _largest(files) for name, files in engines.items()},
         "engines": engines,
-        "tensorrt": {"version": trt.__version__, "compute_capability": target.capability or _of_card(), "built": built},
+        "tensorrt": {"version": trt.__version__, "compute_capability": capability_of(target), "built": built},
     }, findings
+
+
+def _largest(files: Mapping[str, str]) -> str:
+    """The file of the engine of the largest batches."""
+    return files[max(files, key=int)]
 
 
 def _halved(loaded: Loaded, folder: Path, suffix: str, log: Callable[[str], None]) -> list[gate.Finding]:
@@ -144,13 +154,17 @@ def examine_half(name: str, part: Part, graph: Path) -> list[gate.Finding]:
     """A graph with halves against the module in float32, and slot by slot, on ONNX Runtime."""
     from tallymill.engine.sessions.ort import OnnxRuntimeSession
 
+    return [_of_half(finding) for finding in gate.examine(name, lenient(part), OnnxRuntimeSession(graph))]
+
+
+def lenient(part: Part) -> Part:
+    """The part with the tolerances of halves: relative to what an output is like."""
     largest = max(part.batches)
     tolerance = {
         key: TOLERANCE * gate.magnitude(value)
         for key, value in gate.reference(part, part.vary(largest, largest)).items()
     }
-    borne = replace(part, batches=tuple(sorted({1, largest})), tolerance=tolerance)
-    return [_of_half(finding) for finding in gate.examine(name, borne, OnnxRuntimeSession(graph))]
+    return replace(part, batches=tuple(sorted({1, largest})), tolerance=tolerance)
 
 
 def build(trt: Any, graph: Path, file: Path, batch: int, target: Target, longest: int = 1) -> Engine:
@@ -267,7 +281,7 @@ def _timings(trt: Any, target: Target) -> Path | None:
     """Where TensorRT's timings of kernels are kept; the one for RTX, which tunes where an engine runs, has none."""
     if trt.__name__ != "tensorrt":
         return None
-    return cache_folder() / "timings" / f"{trt.__version__}-sm{target.capability or _of_card()}.cache"
+    return cache_folder() / "timings" / f"{trt.__version__}-sm{capability_of(target)}.cache"
 
 
 def read_timings(config: Any, file: Path) -> None:
@@ -285,6 +299,11 @@ def keep_timings(config: Any, file: Path) -> None:
     Path(scratch.name).replace(file)
 
 
+def capability_of(target: Target) -> str | None:
+    """The compute capability of the cards that engines are for, such as "89"."""
+    return target.capability or _of_card()
+
+
 def name_of(model: str, target: Target) -> str:
     """The name of a bundle of engines, beside that of the graphs: rf-detr-nano-tensorrt_rtx-sm89-fp16."""
-    return f"{model}-{runtime().__name__}-sm{target.capability or _of_card()}-{target.precision}"
+    return f"{model}-{runtime().__name__}-sm{capability_of(target)}-{target.precision}"

@@ -62,13 +62,13 @@ def into_programs(
     findings: list[gate.Finding] = []
     for name, part in loaded.parts.items():
         log(f"comparing {name} with the model in torch")
-        lenient = part if programs.precision == "fp32" else _lenient(part)
-        findings += gate.examine(name, lenient, TorchSession(folder / f"{name}.pt2", threads=_cores()))
+        borne = part if programs.precision == "fp32" else lenient(part)
+        findings += gate.examine(name, borne, TorchSession(folder / f"{name}.pt2", threads=_cores()))
     return list(dict.fromkeys(files)), findings
 
 
-def _lenient(part: Part) -> Part:
-    """The part with tolerances for bfloat16."""
+def lenient(part: Part) -> Part:
+    """The part with the tolerances of bfloat16."""
     wanted = gate.reference(part, part.vary(1, 1))
     largest = {key: np.abs(value[np.isfinite(value)]).max(initial=1.0) for key, value in wanted.items()}
     return replace(part, tolerance={key: SHARE * float(value) for key, value in largest.items()})

@@ -84,6 +84,7 @@ _DETECTOR: dict[str, _Kind] = {
     "model_sha256": _optional(_TEXT),
     "tau": _TEMPERATURE,
 }
+_PERHAPS_OF_DETECTOR: dict[str, _Kind] = {"accepted": _optional(_OBJECT)}
 
 
 def require_shards(rows: int, size: int) -> None:
@@ -115,6 +116,7 @@ def _faults(record: dict[str, Any]) -> Iterator[str]:
     for place, detector in enumerate(record["ensemble"]["detectors"]):
         where = f"ensemble.detectors[{place}]"
         yield from _of(detector, _DETECTOR, needed=True, prefix=f"{where}.")
+        yield from _of(detector, _PERHAPS_OF_DETECTOR, needed=False, prefix=f"{where}.")
         try:
             DetectorConfig(detector["name"], detector["family"], detector["model"], detector["tau"])
         except UsageError as exc:

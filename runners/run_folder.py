@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -165,8 +165,12 @@ def make_record(
     keep_suppressed: bool,
     created: str,
     device: DeviceChoice = ON_THE_CPU,
+    accepted: Mapping[str, Mapping[str, Any] | None] | None = None,
 ) -> dict[str, Any]:
-    """Everything that shapes the numbers of a run, as it is written to ``run.json``."""
+    """Everything that shapes the numbers of a run, as it is written to ``run.json``.
+
+    ``accepted`` is of detectors whose models are engines (see ``require_not_refused``).
+    """
     return {
         "created": created,
         "manifest": manifest,
@@ -180,6 +184,7 @@ def make_record(
                     "model": detector.model,
                     "model_sha256": model_hashes[detector.name],
                     "tau": float(detector.tau),
+                    **({"accepted": accepted[detector.name]} if accepted and detector.name in accepted else {}),
                 }
                 for detector in ensemble.detectors
             ],

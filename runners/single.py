@@ -21,6 +21,7 @@ from tallymill.engine.proposals import Proposals
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, UsageError
+from tallymill.runners.acceptance import require_not_refused
 from tallymill.runners.build import build_pipeline, find_models, paths_of, plan_for, read_prompt
 from tallymill.runners.devices import choose_devices, require_device
 
@@ -110,7 +111,9 @@ def _pipeline(config: EnsembleConfig, settings: Settings, device: str) -> Pipeli
     plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = paths_of(find_models(config))
-    return build_pipeline(config, models, settings, plan, device=choose_devices(device, models).devices[0])
+    choice = choose_devices(device, models)
+    require_not_refused(models, choice.kind)
+    return build_pipeline(config, models, settings, plan, device=choice.devices[0])
 
 
 @functools.lru_cache(maxsize=1)

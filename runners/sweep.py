@@ -13,6 +13,7 @@ from tallymill.engine.ensemble import EnsembleConfig, load_ensemble
 from tallymill.engine.items import ManifestOptions, manifest_root
 from tallymill.engine.settings import Settings
 from tallymill.errors import UsageError
+from tallymill.runners.acceptance import require_not_refused
 from tallymill.runners.build import find_models, paths_of, plan_for, read_prompt, require_loadable
 from tallymill.runners.devices import choose_devices, require_device
 from tallymill.runners.files import appearing, made_for, remove_leftovers, require_writable
@@ -143,6 +144,7 @@ def prepare(
         choice = choose_devices(device, paths, run=run.path, made_on=device_of(run.read()))
     else:
         choice = choose_devices(device, paths)
+    accepted = require_not_refused(paths, choice.kind)
     if choice.kind == "cuda" or not run.record_path.exists():
         # A RUN that cannot be scored would stand in the way of the right one, and cards may differ from call to call.
         require_loadable(config, paths, choice.devices)
@@ -160,6 +162,7 @@ def prepare(
                 plan=plan,
                 keep_suppressed=keep_suppressed,
                 device=choice,
+                accepted=accepted,
                 created=datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
             )
         )

@@ -26,7 +26,10 @@ def torch_with(count, cuda="13.0"):
         __version__="2.14",
         version=SimpleNamespace(cuda=cuda),
         cuda=SimpleNamespace(
-            is_available=lambda: count > 0, device_count=lambda: count, get_device_name=lambda number: f"card {number}"
+            is_available=lambda: count > 0,
+            device_count=lambda: count,
+            get_device_name=lambda number: f"card {number}",
+            get_device_capability=lambda number: (12 - number, 0),
         ),
     )
 
@@ -99,7 +102,7 @@ def test_a_card_that_is_not_there(count, text, absent, hint, monkeypatch):
 
 def test_cards_are_counted_by_torch(installed):
     installed(torch=torch_with(2))
-    assert cards() == Cards(2, "torch 2.14 finds 2 cards", ("card 0", "card 1"))
+    assert cards() == Cards(2, "torch 2.14 finds 2 cards", ("card 0", "card 1"), ("120", "110"))
     installed(torch=torch_with(0))
     assert cards() == Cards(0, "torch 2.14 finds no card")
 

@@ -172,7 +172,7 @@ def fp16_checks(told):
 
 def test_a_detector_that_loses_too_much_in_halves_is_refused(short_ow_detr, tmp_path, monkeypatch):
     # Every part passes; what is made of them does not.
-    monkeypatch.setattr(to_tensorrt, "HALF", to_tensorrt.gate.Bounds(box=1e-7, score=1e-7, half=True))
+    monkeypatch.setattr(to_tensorrt, "HALF", to_tensorrt.Bounds(box=1e-7, score=1e-7, half=True))
     with pytest.raises(ModelError, match="nothing was installed") as caught:
         export(
             recipe_of("ow-detr"),

@@ -63,6 +63,7 @@ def test_no_value_breaks_a_reader(record, run):
     summary = tallymill.load(run).summary()
     record["manifest"]["prompts"] = {"file": "p.jsonl", "rows": 3, "used": 1}
     record["proposals_of"] = "."
+    record["ensemble"]["detectors"][0]["accepted"] = {"device": "cuda:0"}
     assert fault_of(record) is None
     refused = 0
     for place in places(record):
@@ -90,6 +91,7 @@ def test_no_value_breaks_a_reader(record, run):
         (("ensemble", "detectors", 0, "tau"), None, "ensemble.detectors[0].tau is None, not a positive number"),
         (("ensemble", "detectors", 1, "name"), "one", "ensemble.detectors[1].name: 'one' was there before"),
         (("ensemble", "detectors", 0, "name"), "../x", "detector name '../x'"),
+        (("ensemble", "detectors", 0, "accepted"), True, "detectors[0].accepted is True, not an object or null"),
         (("settings", "floor"), GONE, "settings.floor is missing"),
         (("settings", "later"), 1, "settings.later is not known to this version"),
         (("settings", "coverage"), "some", "coverage='some'"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from tallymill.commands.base import DONE, Json, app, print_json
+from tallymill.engine.bundles import Bundle, load_bundle
 from tallymill.engine.detectors.buckets import Size, parse
 from tallymill.errors import UsageError
+from tallymill.exporters import acceptance
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export as export_model
 from tallymill.exporters.to_tensorrt import Target
@@ -19,7 +22,7 @@ from tallymill.runners import console
 
 @app.command
 def export(
-    model: str,
+    model: str | None = None,
     *,
     to: Literal["onnx", "torch", "tensorrt"] = "onnx",
     weights: str | None = None,
@@ -28,9 +31,13 @@ def export(
     precision: Literal["bf16", "fp16", "fp32"] | None = None,
     compute_capability: str | None = None,
     batch: str | None = None,
+    check: Annotated[
+        Path | None, Parameter(help="A bundle that is there: run it here, compare it with --weights, and record that.")
+    ] = None,
+    device: Annotated[str | None, Parameter(help="Of --check: auto (a card before the CPU), cpu, or a card.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Export a model's weights, compare the result with the model, and install it for ensembles.
+    """Export a model's weights, compare the result with the model, and install it for ensembles; or --check a bundle.
 
     Parameters
     ----------
@@ -52,6 +59,14 @@ def export(
         Sizes of batches of engines, one engine each: 8 (the default), or 1,8. Detectors fill the batches of the largest
         with images; parts that go row by row, as texts do, use the smallest, and no part uses two.
     """
+    if check is not None:
+        given = {"MODEL": model, "--out": out, "--buckets": buckets, "--precision": precision, "--batch": batch}
+        given |= {"--to": None if to == "onnx" else to, "--compute-capability": compute_capability}
+        return _tell(_checked(check, weights, device or "auto", given), as_json)
+    if model is None:
+        raise UsageError("no model given", hint="tallymill export MODEL, or --check FOLDER for a bundle that is there")
+    if device is not None:
+        raise UsageError("--device is of --check", hint="--compute-capability says what cards engines are for")
     options = {} if buckets is None else {"buckets": _sizes(buckets)}
     bundle = export_model(
         recipe_of(model),
@@ -60,10 +75,26 @@ def export(
         options=options,
         engines=_target(to, precision, compute_capability, batch),
         programs=Programs(precision or "fp32") if to == "torch" else None,
-        log=lambda line: console.err.print(line, markup=False),
+        log=_log,
     )
+    return _tell(bundle, as_json)
+
+
+def _log(line: str) -> None:
+    console.err.print(line, markup=False, soft_wrap=True)
+
+
+def _checked(folder: Path, weights: str | None, device: str, given: Mapping[str, object]) -> Bundle:
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name} is of an export, and --check exports nothing", hint="leave it out")
+    return acceptance.check(folder, recipe_of(load_bundle(folder).name), weights, device=device, log=_log)
+
+
+def _tell(bundle: Bundle, as_json: bool) -> int:
     if as_json:
-        print_json({"bundle": str(bundle.folder), "sha256": bundle.sha256})
+        accepted = None if bundle.accepted is None else dict(bundle.accepted)
+        print_json({"bundle": str(bundle.folder), "sha256": bundle.sha256, "accepted": accepted})
     else:
         console.tell(str(bundle.folder))
     return DONE
