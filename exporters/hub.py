@@ -20,13 +20,19 @@ from pathlib import Path
 
 from tallymill.errors import MissingExtraError, ModelError
 from tallymill.exporters.packages import find_files, pack
-from tallymill.exporters.recipes import centernet, coco_ssd, nanodet
-from tallymill.exporters.recipes.base import Recipe
+from tallymill.exporters.recipes import centernet, coco_ssd, nanodet, upscaler
+from tallymill.exporters.recipes.base import LayersRecipe, Recipe
 
-RECIPES: Mapping[str, Recipe] = {m.RECIPE.name: m.RECIPE for m in (coco_ssd, nanodet, centernet)}
-ENSEMBLES: Mapping[str, tuple[str, ...]] = {"coco-cpu": ("coco-ssd", "nanodet", "centernet")}
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe for recipe in (coco_ssd.RECIPE, nanodet.RECIPE, centernet.RECIPE, upscaler.RECIPE)
+}
+ENSEMBLES: Mapping[str, tuple[str, ...]] = {
+    "coco-cpu": ("coco-ssd", "nanodet", "centernet"),
+    "abacus-cpu": ("coco-ssd", "nanodet", "centernet", "upscaler-2x"),
+}
 
 _IMPORTER = ("from_tfjs.py", "tfjs_builder.py", "tfjs_ops.py", "tfjs_shapes.py", "tfjs_node.py", "tfjs_peephole.py")
+_LAYERS_IMPORTER = ("from_keras.py",)
 _verified: set[Path] = set()
 
 
@@ -133,7 +139,7 @@ def _recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
 def recipe_hash(recipe: Recipe) -> str:
     """Twelve hexadecimal digits over the recipe and the importer's source."""
     digest = hashlib.sha256(repr(recipe).encode())
-    for module in _IMPORTER:
+    for module in _LAYERS_IMPORTER if isinstance(recipe, LayersRecipe) else _IMPORTER:
         digest.update((Path(__file__).parent / module).read_bytes())
     return digest.hexdigest()[:12]
 
@@ -231,8 +237,13 @@ def _move_into_place(built: Path, entry: Path, aside: Path) -> None:
 
 def _convert(recipe: Recipe, model_json: Path) -> bytes:
     with MissingExtraError.unless("onnx", extra="cpu"):
+        from tallymill.exporters import from_keras
         from tallymill.exporters.from_tfjs import convert
     origin = {"package": f"{recipe.package}@{recipe.version}", "licence": recipe.licence}
+    if isinstance(recipe, LayersRecipe):
+        ends = {"input_name": recipe.input_name, "output_name": recipe.output_name}
+        made = from_keras.convert(model_json, name=recipe.name, metadata=origin, **ends)
+        return bytes(made.SerializeToString(deterministic=True))
     model = convert(
         model_json,
         inputs=recipe.inputs,

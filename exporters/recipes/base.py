@@ -66,3 +66,13 @@ class Recipe:
     def tarball(self) -> str:
         """The file name that ``npm pack`` gives the package."""
         return f"{self.package.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
+
+
+@dataclass(frozen=True, slots=True)
+class LayersRecipe(Recipe):
+    """The same for a Keras model of one image to one image, which is taken whole: ``inputs`` and ``outputs`` are empty,
+    and its two ends get names.
+    """
+
+    input_name: str = "image"
+    output_name: str = "enlarged"

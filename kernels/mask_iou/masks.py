@@ -133,6 +133,14 @@ class Masks:
         """Unpack to bool [K, H, W]."""
         return reference.unpack(self.words, self.start, self.box, self.height, self.width)
 
+    def to_rle(self) -> list[dict[str, Any]]:
+        """COCO run lengths, compressed: dicts of ``size`` [H, W] and ``counts`` as str (see ``from_rle``)."""
+        size = [self.height, self.width]
+        return [
+            {"size": size, "counts": rle.compressed(rle.runs_of(self[k].to_arrays()[0], box))}
+            for k, box in enumerate(self.box)
+        ]
+
     def to(self, device: Any) -> DeviceMasks:
         """Copy to the memory of ``device``, as torch names it ("cuda", "cuda:1"), for ``impl="gpu"``."""
         return moved(self, device)

@@ -14,6 +14,7 @@ from tallymill.kernels import _native
 Counts = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Counts of all masks, int64 [N], and the offsets of each mask's, int64 [K+1]."""
 
+_MOST_GROUPS = 13  # of five bits in 64
 # By the native code's enum Fault.
 RLE_FAULTS = (
     "",
@@ -52,6 +53,35 @@ def counts_of(rles: Sequence[dict[str, Any]], pixels: int) -> Counts:
         for k, counts in enumerate(written)
     ]
     return np.concatenate(parts), _offsets([len(part) for part in parts])
+
+
+def runs_of(mask: NDArray[np.bool_], box: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Counts of one mask, bool [H, W] and nothing outside ``box``: down the columns, outside first."""
+    height, width = mask.shape
+    x1, _, x2, _ = (int(side) for side in box)
+    columns = mask[:, x1:x2].T.reshape(-1)
+    inside = np.concatenate([[False], columns, [False]])
+    changes = np.flatnonzero(inside[1:] != inside[:-1]) + x1 * height
+    ends = np.concatenate([[0], changes, [height * width]])
+    runs = np.diff(ends)
+    return runs[:-1] if len(runs) > 1 and not runs[-1] else runs
+
+
+def compressed(counts: NDArray[np.int64]) -> str:
+    """Counts as COCO writes them: from the fourth on less the one before the last, in groups of five bits."""
+    rest = counts.copy()
+    rest[3:] -= counts[1:-2]
+    characters = np.zeros((len(rest), _MOST_GROUPS), np.uint8)
+    used = np.zeros(characters.shape, np.bool_)
+    live = np.ones(len(rest), np.bool_)
+    for place in range(_MOST_GROUPS):
+        group = rest & 31
+        rest >>= 5
+        more = np.where(group & 16, rest != -1, rest != 0)
+        characters[:, place] = 48 + (group | more * 32)
+        used[:, place] = live
+        live = live & more
+    return characters[used].tobytes().decode("ascii")
 
 
 def uncovered(k: int, counts: NDArray[np.int64], height: int, width: int) -> ValueError:

@@ -145,7 +145,7 @@ def make_collages(out: Path, *, seed: int = 0, scored: int = 48, calibration: in
         raise UsageError(
             f"{scored} scored and {calibration} calibration images: at least 1 scored and {MOST_IMAGES} in all"
         )
-    photographs = {p.category: _load(p) for p in PHOTOGRAPHS}
+    photographs = {p.category: load_photograph(p) for p in PHOTOGRAPHS}
     collages = (*plan("score", scored, seed), *plan("calibration", calibration, seed))
     written = {name: _write(out / name, rows) for name, rows in _manifests(collages).items()}
     truth: list[dict[str, Any]] = []
@@ -245,7 +245,7 @@ def _extent(mask: NDArray[np.bool_], left: int, top: int) -> Box:
     return left + int(columns[0]), top + int(rows[0]), left + int(columns[-1]) + 1, top + int(rows[-1]) + 1
 
 
-def _load(photograph: Photograph) -> tuple[Photograph, Image.Image]:
+def load_photograph(photograph: Photograph) -> tuple[Photograph, Image.Image]:
     # Read from the installed package: scikit-image's own functions may fetch a file that is not where they look.
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:
