@@ -23,7 +23,12 @@ _CHANNELS = {"channels_last"}
 
 
 def convert(
-    model_json: Path, *, input_name: str, output_name: str, name: str = "model", metadata: Mapping[str, str] | None = None
+    model_json: Path,
+    *,
+    input_name: str,
+    output_name: str,
+    name: str = "model",
+    metadata: Mapping[str, str] | None = None,
 ) -> onnx.ModelProto:
     """Convert a model of one image to one image: float32 [B, 3, H, W] -> float32 [B, C, h, w], of any H and W.
 
@@ -45,7 +50,9 @@ def convert(
         except ModelError as exc:
             raise ModelError(f"{model_json}: {exc.message}") from None
     tensors = [
-        helper.make_tensor_value_info(tensor, TensorProto.FLOAT, [axis if axis else axis_name for axis_name, axis in shape])
+        helper.make_tensor_value_info(
+            tensor, TensorProto.FLOAT, [axis if axis else axis_name for axis_name, axis in shape]
+        )
         for tensor, shape in (
             (input_name, (("batch", None), ("channels", channels), ("height", None), ("width", None))),
             (output_name, (("batch", None), ("out", None), ("tall", None), ("wide", None))),

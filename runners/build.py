@@ -33,10 +33,11 @@ class ModelFile:
 
 def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
     """The model file of each detector, None where it needs none. A model that is absent is a ``ModelError``."""
-    return {detector.name: _find(detector.model) for detector in ensemble.detectors}
+    return {detector.name: find_model(detector.model) for detector in ensemble.detectors}
 
 
-def _find(model: str | None) -> ModelFile | None:
+def find_model(model: str | None) -> ModelFile | None:
+    """The file of a model, by a known name or a path; None for no model. One that is absent is a ``ModelError``."""
     if model is None:
         return None
     exported = _exported(model)

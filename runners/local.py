@@ -18,7 +18,7 @@ from tallymill.errors import RunError, TallymillError, UsageError
 from tallymill.runners.files import remove_leftovers
 from tallymill.runners.plan import Shard
 from tallymill.runners.sink import ShardSummary
-from tallymill.runners.worker import Worker, WorkerSpec, shard_message, spec_message
+from tallymill.runners.worker import WorkerSpec, open_worker, shard_message, spec_message
 
 Progress = Callable[[int, int], None]
 ATTEMPTS = 2
@@ -71,7 +71,7 @@ def run_shards(
             remove_leftovers(Path(spec.run))  # of workers that were stopped in the middle of a shard
     if not shards:
         return []
-    worker = Worker(spec)
+    worker = open_worker(spec)
     try:
         return [worker.score(shard, progress) for shard in shards]
     finally:

@@ -100,9 +100,9 @@ def lay_out(manifest: str | Path | pa.Table, options: ManifestOptions, items: Pa
     rows, relative = 0, False
     writer: pa.RecordBatchFileWriter | None = None
     try:
-        for batch in _blocks(_checked(read_items(manifest, options, prompts), digest, duplicates)):
+        for batch in blocks(_checked(read_items(manifest, options, prompts), digest, duplicates)):
             if writer is None:
-                writer = _writer(items, batch.schema)
+                writer = item_writer(items, batch.schema)
             writer.write_batch(batch)
             rows += batch.num_rows
             relative = relative or _any_relative(batch.column("image"))
@@ -143,7 +143,7 @@ def _checked(batches: Iterator[pa.RecordBatch], digest: Digest, duplicates: Dupl
         yield batch
 
 
-def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in blocks of exactly ``BLOCK_ROWS`` (the last may be shorter)."""
     waiting: list[pa.RecordBatch] = []
     count = 0
@@ -161,7 +161,8 @@ def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def _writer(path: Path, schema: pa.Schema) -> pa.RecordBatchFileWriter:
+def item_writer(path: Path, schema: pa.Schema) -> pa.RecordBatchFileWriter:
+    """A new ``items.arrow``; every batch that goes into it but the last has ``BLOCK_ROWS`` rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return pa.ipc.new_file(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 

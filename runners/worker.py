@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from tallymill.engine.pipeline import Report
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, is_of_the_card
@@ -69,13 +69,34 @@ class Worker:
 
     def score(self, shard: Shard, report: Report) -> ShardSummary:
         """Score one shard (see ``score_shard``)."""
-        with _naming_the_card(self._device):
+        with naming_the_card(self._device):
             return score_shard(shard, self._items, self._pipe, self._sink, report)
 
     def close(self) -> None:
         """Close the files that are held open."""
         self._items.close()
         self._pipe.reader.close()
+
+
+class ShardWorker(Protocol):
+    """What scores the shards of a RUN, of whichever kind it is."""
+
+    def score(self, shard: Shard, report: Report) -> ShardSummary:
+        """Do one shard and commit it; ``report(items, failed)`` as it goes."""
+        ...
+
+    def close(self) -> None:
+        """Close the files that are held open."""
+        ...
+
+
+def open_worker(spec: WorkerSpec) -> ShardWorker:
+    """The worker for a RUN: ``kind`` of its record says of what; a sweep's says nothing."""
+    if spec.record.get("kind") == "abacus":
+        from tallymill.runners.abacus.work import EditWorker
+
+        return EditWorker(spec)
+    return Worker(spec)
 
 
 def main() -> None:
@@ -85,7 +106,7 @@ def main() -> None:
         _limit_threads()
         spec = WorkerSpec(**json.loads(sys.stdin.readline()))
         _use(spec.devices[0])
-        worker = Worker(spec)
+        worker = open_worker(spec)
         for line in sys.stdin:
             shard = Shard(**json.loads(line))
             summary = worker.score(shard, lambda items, failed: send({"items": items, "failed": failed}))
@@ -123,7 +144,7 @@ def _limit_threads() -> None:
 
 
 @contextmanager
-def _naming_the_card(device: str) -> Iterator[None]:
+def naming_the_card(device: str) -> Iterator[None]:
     """What torch raises of a card, between one model and the next, as the error that a session would raise."""
     try:
         yield

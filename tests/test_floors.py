@@ -58,7 +58,7 @@ def files_of(part: str) -> list[Path]:
     if part == "commands":
         return sorted((PACKAGE / part).glob("*.py"))
     if part == "":
-        return [PACKAGE / "__init__.py", PACKAGE / "physcount.py"]
+        return [PACKAGE / name for name in ("__init__.py", "physcount.py", "abacus.py")]
     if part == "cli":
         return [PACKAGE / "cli.py", PACKAGE / "__main__.py"]
     return [PACKAGE / f"{part}.py"]
@@ -104,7 +104,14 @@ def test_the_same_and_lower_floors_are_free() -> None:
 
 
 def test_every_module_stands_on_a_floor() -> None:
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "errors", "cli", "physcount"}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {
+        "__init__",
+        "__main__",
+        "errors",
+        "cli",
+        "physcount",
+        "abacus",
+    }
     assert {path.name for path in PACKAGE.iterdir() if path.is_dir()} - {"__pycache__"} == {*FOLDERS, "commands"}
 
 

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 Boxes = NDArray[np.float32]
 
 
-def votes(candidates: Boxes, boxes: Boxes, confidence: NDArray[np.float32], sure: float, least: float) -> NDArray[np.bool_]:
+def votes(
+    candidates: Boxes, boxes: Boxes, confidence: NDArray[np.float32], sure: float, least: float
+) -> NDArray[np.bool_]:
     """Whether a detector saw each candidate, [N, 4]: it has a box [P, 4] with ``confidence`` >= ``sure`` that overlaps
     the candidate's by an IoU of ``least`` or more. Bool [N].
     """
-    found: NDArray[np.bool_] = (box_iou(candidates, boxes[confidence >= sure]) >= least).any(axis=1)
-    return found
+    overlap = box_iou(candidates, boxes[confidence >= sure])
+    return np.asarray(overlap.max(axis=1, initial=0.0) >= least, np.bool_)
 
 
 def box_iou(a: Boxes, b: Boxes) -> NDArray[np.float64]:
@@ -26,4 +28,5 @@ def box_iou(a: Boxes, b: Boxes) -> NDArray[np.float64]:
     shared = np.clip(sides, 0, None).prod(axis=2)
     areas = [np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(axis=1) for boxes in (a, b)]
     whole = areas[0][:, None] + areas[1][None] - shared
-    return np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    found: NDArray[np.float64] = np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    return found

@@ -100,7 +100,7 @@ class Instances:
 
     @classmethod
     def of_boxes(cls, boxes: Boxes, scores: NDArray[np.float32], origin: str, height: int, width: int) -> Instances:
-        """Instances of boxes alone, each of which is its own mask. One that covers no pixel of the image is left out."""
+        """Instances of boxes alone, each its own mask. One that covers no pixel of the image is left out."""
         edges = np.rint(np.clip(boxes, 0, np.array([width, height, width, height]))).astype(np.int64)
         kept = (edges[:, 2] > edges[:, 0]) & (edges[:, 3] > edges[:, 1])
         boxes, scores, edges = boxes[kept], scores[kept], edges[kept]
@@ -124,7 +124,9 @@ class Instances:
     def as_boxes(self) -> Instances:
         """The same with the box of each as its mask, to be compared with instances that are no more than boxes."""
         masks = self.masks
-        return Instances(masks_of(masks.box.astype(np.int64), masks.height, masks.width), self.boxes, self.scores, self.origin)
+        return Instances(
+            masks_of(masks.box.astype(np.int64), masks.height, masks.width), self.boxes, self.scores, self.origin
+        )
 
 
 def masks_of(edges: NDArray[np.int64], height: int, width: int) -> Masks:

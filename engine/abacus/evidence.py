@@ -85,7 +85,7 @@ class Branch:
 
 
 def instance_rows(branches: list[Branch]) -> list[dict[str, Any]]:
-    """The instances of an edit: category after category, each those of the source and then those of the edited image."""
+    """The instances of an edit: category after category, those of the source before those of the edited image."""
     rows: list[dict[str, Any]] = []
     for branch in branches:
         first = {SOURCE: len(rows), EDITED: len(rows) + len(branch.source)}

@@ -111,9 +111,7 @@ class BoxSegmenter:
                 answers.append(seen)
                 continue
             size = image.shape[:2]
-            answers.append(
-                {name: Instances.of_boxes(s.boxes, s.confidence, FOUND, *size) for name, s in seen.items()}
-            )
+            answers.append({name: Instances.of_boxes(s.boxes, s.confidence, FOUND, *size) for name, s in seen.items()})
         return answers
 
 
@@ -180,9 +178,7 @@ class Models:
         return None
 
 
-def open_models(
-    suite: Suite, paths: Mapping[str, Path | None], settings: EditSettings, device: str = "cpu"
-) -> Models:
+def open_models(suite: Suite, paths: Mapping[str, Path | None], settings: EditSettings, device: str = "cpu") -> Models:
     """Load the models of a suite, each from the path of its role (see ``Suite.models``), to a device."""
 
     def proposer(config: Any) -> WindowProposer:

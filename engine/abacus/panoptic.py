@@ -174,7 +174,8 @@ def _load(path: Path) -> dict[str, Any]:
     for name in ("images", "annotations", "categories"):
         if not isinstance(document, dict) or not isinstance(document.get(name), list):
             raise ManifestError(f"{path}: not a COCO panoptic file: it has no list {name!r}")
-    return document
+    found: dict[str, Any] = document
+    return found
 
 
 def _field(entry: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tallymill.engine.abacus.settings import EditSettings, with_changes
 from tallymill.engine.ensemble import DetectorConfig
 from tallymill.engine.flow.dis import FAMILY as DIS
 from tallymill.engine.flow.raft import FAMILY as RAFT
@@ -18,7 +20,7 @@ from tallymill.errors import UsageError
 SHIPPED = Path(__file__).parent / "suites"
 DEFAULT = "abacus-cpu"
 FLOWS, UPSCALERS = (DIS, RAFT), (CONV2X, SWIN2SR)
-_KEYS = ("name", "segmenter", "confirmers", "flow", "upscaler")
+_KEYS = ("name", "segmenter", "confirmers", "flow", "upscaler", "settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,16 @@ class ImageModel:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The models of the stages. ``upscaler`` None: crops are enlarged without one."""
+    """The models of the stages. ``upscaler`` None: crops are enlarged without one. ``settings`` are those that the
+    models need where they are not the usual ones.
+    """
 
     name: str
     segmenter: DetectorConfig
     confirmers: tuple[DetectorConfig, DetectorConfig]
     flow: ImageModel
     upscaler: ImageModel | None
+    settings: EditSettings = field(default_factory=EditSettings)
 
     def __post_init__(self) -> None:
         names = [detector.name for detector in self.detectors]
@@ -68,7 +73,7 @@ class Suite:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path | None = None) -> Suite:
-        """A suite from a TOML file's values; paths of models start from ``folder``. ``UsageError`` says what is wrong."""
+        """A suite from the values of a TOML file; paths of models start from ``folder``. Raises ``UsageError``."""
         unknown = sorted(set(values) - set(_KEYS))
         if unknown:
             raise UsageError(f"unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}")
@@ -82,6 +87,7 @@ class Suite:
             (_detector(confirmers[0], "confirmers", folder), _detector(confirmers[1], "confirmers", folder)),
             _image_model(values.get("flow", {"family": DIS}), "flow", FLOWS, folder),
             None if upscaler is None else _image_model(upscaler, "upscaler", UPSCALERS, folder),
+            _settings(values.get("settings", {})),
         )
 
 
@@ -98,7 +104,14 @@ def load_suite(name_or_path: str | Path) -> Suite:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path}: not a TOML file: {exc}") from None
     except UsageError as exc:
-        raise UsageError(f"{path}: {exc.message}", hint=f"see engine/abacus/suites/{DEFAULT}.toml for the form") from None
+        raise UsageError(
+            f"{path}: {exc.message}", hint=f"see engine/abacus/suites/{DEFAULT}.toml for the form"
+        ) from None
+
+
+def _settings(values: Any) -> EditSettings:
+    table = values if isinstance(values, dict) else {"settings": values}
+    return with_changes(EditSettings(), (f"{name}={json.dumps(value)}" for name, value in table.items()))
 
 
 def _detector(values: Any, where: str, folder: Path | None) -> DetectorConfig:

@@ -46,7 +46,7 @@ class Outcome:
 
 def outcome(edit: Edit, instances: Sequence[Instance], answers: Sequence[bool | None], pair_iou: float) -> Outcome:
     """Decide every instance: ``answers`` [N] are True, False, or None where nobody said yes or no."""
-    verdicts = [_verdict(edit, one, answer) for one, answer in zip(instances, answers, strict=True)]
+    verdicts = [_verdict(one, answer) for one, answer in zip(instances, answers, strict=True)]
     if edit.operation == CHANGE:
         _couple(instances, verdicts, pair_iou)
     delivered, lost, originals = _COUNTS[edit.operation](edit, instances, verdicts)
@@ -70,7 +70,7 @@ def is_question(instance: Instance) -> bool:
     return instance["votes"] is not None and not all(instance["votes"])
 
 
-def _verdict(edit: Edit, one: Instance, answer: bool | None) -> str:
+def _verdict(one: Instance, answer: bool | None) -> str:
     new = one["image"] == EDITED
     if one["partner"] >= 0:
         return KEPT

@@ -18,7 +18,7 @@ class Dis:
     """The preset ``fast``; the flow between equal images is 0."""
 
     def __init__(self) -> None:
-        self._search = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
+        self._search: Any = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_FAST)
 
     def flow(self, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Where each pixel of ``first`` is in ``second``: RGB uint8 [H, W, 3] twice -> float32 [H, W, 2], x and y in
@@ -30,7 +30,7 @@ class Dis:
         if first.shape != second.shape:
             raise ValueError(f"two images of one size, not {list(first.shape[:2])} and {list(second.shape[:2])}")
         height, width = first.shape[:2]
-        found: Any = self._search.calc(_gray(first), _gray(second), None)
+        found = self._search.calc(_gray(first), _gray(second), None)
         return np.ascontiguousarray(found[:height, :width])
 
 

@@ -246,6 +246,7 @@ def _extent(mask: NDArray[np.bool_], left: int, top: int) -> Box:
 
 
 def load_photograph(photograph: Photograph) -> tuple[Photograph, Image.Image]:
+    """The part of a photograph that is copied. Raises ``MissingExtraError`` without scikit-image."""
     # Read from the installed package: scikit-image's own functions may fetch a file that is not where they look.
     spec = importlib.util.find_spec("skimage")
     if spec is None or spec.origin is None:

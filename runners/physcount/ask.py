@@ -135,7 +135,7 @@ def _send(asking: Asking, target: _Target, run: RunFolder, asked: Dataset) -> As
     """Send everything; however that ends, ``summary.json`` says what the RUN has come to."""
     try:
         with target.there(run.path / LOG) as (endpoint, check):
-            _in_thread(asking, endpoint, check)
+            in_thread(asking, endpoint, check)
     except KeyboardInterrupt:
         kept = _summary(run, asked, asking.speed or last_speed(run.path))
         with suppress(OSError, OutputError):
@@ -151,7 +151,7 @@ def _send(asking: Asking, target: _Target, run: RunFolder, asked: Dataset) -> As
     return _summarised(run, asked, asking.speed)
 
 
-def _in_thread(asking: Asking, endpoint: Endpoint, check: Callable[[], None]) -> None:
+def in_thread(asking: Asking, endpoint: Endpoint, check: Callable[[], None]) -> None:
     """Run the event loop beside this thread, which stays free for Ctrl-C and may have a loop of its own (Jupyter)."""
     with ThreadPoolExecutor(1, thread_name_prefix="ask") as pool:
         try:

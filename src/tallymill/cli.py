@@ -15,6 +15,7 @@ import cyclopts
 
 # Importing a command's module adds it; help lists them in this order.
 from tallymill.commands import (  # noqa: F401
+    abacus,
     analyse,
     bench,
     calibrate,

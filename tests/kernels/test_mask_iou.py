@@ -507,3 +507,22 @@ def test_an_area_that_does_not_fit_its_box_is_refused(area):
 def test_images_without_pixels_take_no_time():
     masks = Masks.from_arrays(np.empty((1000, 0, 2**30), np.bool_))
     assert (len(masks), masks.area.sum()) == (1000, 0)
+
+
+# Masks to run lengths.
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 40))
+def test_run_lengths_come_back(seed: int, height: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = rng.random((4, height, width)) < rng.random((4, 1, 1))
+    arrays[0], arrays[1] = False, True
+    written = Masks.from_arrays(arrays).to_rle()
+    assert [rle["size"] for rle in written] == [[height, width]] * 4
+    np.testing.assert_array_equal(Masks.from_rle(written).to_arrays(), arrays)
+
+
+def test_run_lengths_are_written_as_coco_does() -> None:
+    [rle] = Masks.from_arrays(np.array([COLUMN], bool)).to_rle()
+    assert rle == {"size": [3, 4], "counts": "321O4"}

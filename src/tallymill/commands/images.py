@@ -101,7 +101,7 @@ def sweep(
             settings=with_overrides(Settings(), settings),
             device=device,
             workers=workers,
-            part=None if part is None else _part(part),
+            part=None if part is None else part_of(part),
             shard_items=shard_items,
             keep_suppressed=keep_suppressed,
             retry_errors=retry_errors,
@@ -122,7 +122,8 @@ def _score_code(results: Sequence[ImageScore]) -> int:
     return SOME_FAILED if any(result.status == "error" for result in results) else DONE
 
 
-def _part(text: str) -> tuple[int, int]:
+def part_of(text: str) -> tuple[int, int]:
+    """``i/n`` as two numbers."""
     i, slash, n = text.partition("/")
     if not (slash and text.isascii() and i.isdecimal() and n.isdecimal()):
         raise UsageError(f"--part {text}: must be i/n, such as 1/4")

@@ -1,0 +1,143 @@
+"""``run.json`` of a RUN that verifies edits: everything that shapes its evidence, and with what it may be continued."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tallymill import __version__
+from tallymill.engine.abacus.settings import EditSettings
+from tallymill.engine.abacus.suite import Suite
+from tallymill.errors import RunError, UsageError
+from tallymill.runners.build import ModelFile
+from tallymill.runners.devices import DeviceChoice
+from tallymill.runners.files import create_json, write_json
+from tallymill.runners.run_folder import RunFolder, versions
+
+KIND = "abacus"
+_MEND = "put back the run.json that `abacus score` wrote, or score again into another folder"
+_MEANS = {
+    "manifest.sha256": " (what the manifest's rows say)",
+    "manifest.image_root": " (the folder that image references start from)",
+    "panoptic.sha256": " (the annotations)",
+    "device": " (devices differ in the last bits of what they compute)",
+}
+_COMPARED = ("manifest.sha256", "manifest.rows", "manifest.image_root", "panoptic.sha256", "shard_items", "device")
+_NEEDED: dict[str, type | tuple[type, ...]] = {
+    "created": str,
+    "manifest": dict,
+    "shard_items": int,
+    "suite": dict,
+    "models": dict,
+    "settings": dict,
+    "device": str,
+    "versions": dict,
+}
+
+
+def make_record(
+    *,
+    manifest: dict[str, Any],
+    panoptic: dict[str, Any] | None,
+    shard_items: int,
+    suite: Suite,
+    models: Mapping[str, ModelFile | None],
+    masks: bool,
+    settings: EditSettings,
+    device: DeviceChoice,
+) -> dict[str, Any]:
+    """What a new RUN says of itself. ``masks``: whether the segmenter gives masks, and not only boxes."""
+    name = suite.segmenter.name
+    return {
+        "kind": KIND,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
+        "tallymill": __version__,
+        "manifest": manifest,
+        "panoptic": panoptic,
+        "shard_items": shard_items,
+        "suite": suite.as_dict(),
+        "models": {role: None if model is None else model.sha256 for role, model in models.items()},
+        "instances": f"masks of {name}"
+        if masks
+        else f"the boxes of {name} stand for masks, also of annotated instances",
+        "settings": settings.as_dict(),
+        "device": device.kind,
+        "device_choice": device.as_dict(),
+        "versions": versions(),
+    }
+
+
+def begin(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
+    """Write the record of a new RUN, or check that the one that is there may be continued: the record in force.
+
+    Anything that shapes evidence and differs is a ``RunError`` with the list of differences.
+    """
+    if not run.record_path.exists() and create_json(run.record_path, record):
+        return record
+    before = read_record(run.path)
+    found = list(_differences(before, record))
+    if found:
+        raise RunError(f"{run.path} was made otherwise:\n  " + "\n  ".join(found), hint="choose another --out")
+    if record["versions"] not in (before["versions"], *before.get("continued", [])):
+        before = {**before, "continued": [*before.get("continued", []), record["versions"]]}
+        write_json(run.record_path, before)
+    return before
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """The record of a RUN of this kind, or a ``RunError``."""
+    file = path / "run.json"
+    try:
+        record = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is not a RUN: it has no run.json", hint="`abacus score --out` makes one") from None
+    except OSError as exc:
+        raise RunError(f"{file}: cannot be read: {exc.strerror}") from None
+    except (ValueError, RecursionError) as exc:
+        raise RunError(f"{file}: cannot be read: {exc}", hint=_MEND) from None
+    if not isinstance(record, dict) or record.get("kind") != KIND:
+        raise RunError(f"{file}: not of ABACUS", hint="a RUN of ABACUS is a folder that `abacus score --out` made")
+    wrong = next((name for name, kind in _NEEDED.items() if not isinstance(record.get(name), kind)), None)
+    if wrong is not None or type(record["manifest"].get("rows")) is not int or record["shard_items"] < 1:
+        raise RunError(f"{file}: {wrong or 'manifest.rows or shard_items'} is not as it must be", hint=_MEND)
+    try:
+        Suite.from_dict(record["suite"])
+        EditSettings.from_dict(record["settings"])
+    except (UsageError, TypeError, KeyError) as exc:
+        raise RunError(f"{file}: {exc}", hint=_MEND) from None
+    return record
+
+
+def stamp_of(record: dict[str, Any]) -> str:
+    """What the part files of a RUN with this record carry."""
+    shaped = [_at(record, dotted) for dotted in _COMPARED] + [
+        record["models"],
+        record["settings"],
+        record["suite"]["flow"],
+    ]
+    return hashlib.sha256(json.dumps(shaped, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    for dotted in _COMPARED:
+        if _at(before, dotted) != _at(now, dotted):
+            yield _line(dotted, _at(before, dotted), _at(now, dotted))
+    for group in ("models", "settings"):
+        for name in sorted({*before[group], *now[group]}):
+            if before[group].get(name) != now[group].get(name):
+                yield _line(f"{group}.{name}", before[group].get(name), now[group].get(name))
+
+
+def _line(name: str, was: Any, is_now: Any) -> str:
+    return f"{name}{_MEANS.get(name, '')}: {was!r} in the RUN, {is_now!r} now"
+
+
+def _at(record: dict[str, Any], dotted: str) -> Any:
+    value: Any = record
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,14 @@
+"""ABACUS from Python: verify counted edits, instance by instance.
+
+>>> from tallymill import abacus
+>>> abacus.example("DATA")
+>>> abacus.score("DATA/edits.jsonl", "RUN", panoptic="DATA/panoptic.json").table[0]["score"]
+"""
+
+from __future__ import annotations
+
+from tallymill.engine.abacus.settings import EditSettings
+from tallymill.runners.abacus.example import example
+from tallymill.runners.abacus.score import score
+
+__all__ = ["EditSettings", "example", "score"]
