@@ -22,9 +22,10 @@ class EditSettings:
     overlaps none of the panoptic ones so much is added to them. ``match_iou``: masks less alike are not matched.
     ``erase_margin``, ``erase_radius``: pixels by which preserved instances grow before they are painted over, and of
     the inpainting. ``confirm_confidence``, ``confirm_iou``: of a detector's box that confirms a candidate.
-    ``pair_iou``: least box IoU of what went and what came in its place. ``margin``: pixels by which instances grow before the rest is
-    background. ``crop_scale``, ``crop_side``: how much larger than its box a crop is, and the least short side it
-    is brought to. ``nms_iou``: of detectors and of a segmenter that gives boxes. ``slices``: of the detectors.
+    ``pair_iou``: least box IoU of what went and what came in its place. ``margin``: pixels by which instances grow
+    before the rest is background. ``crop_scale``, ``crop_side``: how much larger than its box a crop is, and the least
+    short side it is brought to. ``nms_iou``: of detectors and of a segmenter that gives boxes. ``slices``: of the
+    detectors.
     ``max_pixels``: an image larger than this is an error row.
     """
 

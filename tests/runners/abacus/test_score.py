@@ -108,7 +108,7 @@ def test_a_part_that_was_cut_short_is_made_anew(tmp_path, suite, edits_file):
 
 
 def test_a_run_that_was_killed_goes_on(tmp_path, suite, edits_file, command_line):
-    manifest = edits_file(tmp_path, *(SEVERAL * 5))
+    manifest = edits_file(tmp_path, *(SEVERAL * 2))
     run(manifest, tmp_path / "WHOLE", suite, shard_items=1)
     out = tmp_path / "RUN"
     options = ["--out", out, "--suite", suite, "--workers", "1", "--shard-items", "1", "--json"]
