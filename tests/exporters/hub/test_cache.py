@@ -38,7 +38,7 @@ def test_a_model_that_was_not_fetched_is_an_error_that_says_how(recipes):
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(ask):
     with pytest.raises(ModelError, match="'yolo'") as caught:
         ask("yolo")
-    assert caught.value.hint == "known names: coco-ssd, nanodet, centernet, coco-cpu"
+    assert caught.value.hint == "known names: coco-ssd, nanodet, centernet, upscaler-2x, coco-cpu, abacus-cpu"
 
 
 def test_the_list_tells_what_is_cached(package, recipes):
