@@ -87,9 +87,10 @@ class Panoptic:
         stem = PurePosixPath(source.rpartition("#")[2]).stem
         return self._by_id.get(self._by_stem.get(stem, ""))
 
-    def read(self, annotation: Annotation, categories: Mapping[str, str], size: tuple[int, int]) -> Truth:
+    def read(self, annotation: Annotation, categories: Mapping[str, str], size: tuple[int, int] | None) -> Truth:
         """Instances of ``categories`` (what the edit calls each, and its name here) in an image of ``size`` (height,
-        width). Raises ``ImageError`` where PNG and JSON, or PNG and image, do not belong together.
+        width; None for that of the PNG). Raises ``ImageError`` where PNG and JSON, or PNG and image, do not belong
+        together.
         """
         where = annotation.file.name
         try:
@@ -99,7 +100,7 @@ class Panoptic:
         except ImageError as exc:
             raise ImageError(f"{where}: {exc.message}") from None
         ids = panoptic_ids(np.ascontiguousarray(pixels))
-        if ids.shape != size:
+        if size is not None and ids.shape != size:
             raise ImageError(f"{where}: is {ids.shape[1]}x{ids.shape[0]}, its image {size[1]}x{size[0]}")
         _compare(ids, annotation, where)
         return _truth(ids, annotation, categories)

@@ -10,5 +10,6 @@ from __future__ import annotations
 from tallymill.engine.abacus.settings import EditSettings
 from tallymill.runners.abacus.example import example
 from tallymill.runners.abacus.score import score
+from tallymill.runners.abacus.tiers import tiers
 
-__all__ = ["EditSettings", "example", "score"]
+__all__ = ["EditSettings", "example", "score", "tiers"]

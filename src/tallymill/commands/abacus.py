@@ -59,6 +59,43 @@ def example(*, out: Path, laps: int = LAPS, seed: int | None = None, as_json: Js
 
 
 @abacus.command
+def tiers(
+    manifest: str,
+    *,
+    panoptic: Path,
+    out: Path,
+    panoptic_images: Path | None = None,
+    cuts: Annotated[tuple[float, float] | None, Parameter(negative=())] = None,
+    as_json: Json = False,
+) -> int:
+    """Sort edits into easy, medium and hard by their sources, and write the manifest with a column tier.
+
+    Parameters
+    ----------
+    manifest
+        Parquet, JSONL or CSV; it needs a column capacity: how many instances could be added.
+    panoptic
+        A COCO panoptic JSON file of the sources.
+    out
+        The Parquet file to write.
+    panoptic_images
+        The folder of its PNG files; by default the one beside it that is called as it is.
+    cuts
+        The greatest difficulty of easy and of medium edits, of another set; by default the terciles of this one.
+    """
+    from tallymill import abacus as interface
+
+    found = interface.tiers(manifest, out, panoptic=panoptic, panoptic_images=panoptic_images, cuts=cuts)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        numbers = ", ".join(f"{number:,} {name}" for name, number in found.edits.items())
+        console.tell(f"{numbers}; cuts at {found.cuts[0]:.6g} and {found.cuts[1]:.6g}; written to {found.out}")
+        console.tell_notes(f"{number:,} without a tier: {why}, such as {first}" for why, number, first in found.without)
+    return SOME_FAILED if found.without else DONE
+
+
+@abacus.command
 def score(
     manifest: str,
     *,
