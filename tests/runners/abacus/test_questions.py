@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,7 +25,7 @@ class Server:
 
     def __init__(self) -> None:
         self.answer = lambda: "yes"
-        self.bodies: list[dict] = []
+        self.bodies: list[Any] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
