@@ -61,9 +61,7 @@ def make_record(
         "shard_items": shard_items,
         "suite": suite.as_dict(),
         "models": {role: None if model is None else model.sha256 for role, model in models.items()},
-        "instances": f"masks of {name}"
-        if masks
-        else f"the boxes of {name} stand for masks, also of annotated instances",
+        "instances": f"masks of {name}" if masks else f"boxes of {name} in the place of masks, also of annotated ones",
         "settings": settings.as_dict(),
         "device": device.kind,
         "device_choice": device.as_dict(),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tallymill.engine.abacus.settings import EditSettings
 from tallymill.runners.abacus.example import example
+from tallymill.runners.abacus.report import report
 from tallymill.runners.abacus.score import score
 from tallymill.runners.abacus.tiers import tiers
 
-__all__ = ["EditSettings", "example", "score", "tiers"]
+__all__ = ["EditSettings", "example", "report", "score", "tiers"]

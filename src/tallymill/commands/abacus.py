@@ -16,6 +16,7 @@ from tallymill.engine.abacus.suite import DEFAULT, load_suite
 from tallymill.engine.words import counted
 from tallymill.runners import console
 from tallymill.runners.abacus.example import LAPS
+from tallymill.runners.abacus.report import EDITS
 from tallymill.runners.physcount.client import KEY_VARIABLE
 
 abacus = App(name="abacus", help="Verify edits that add, remove or change a number of objects, instance by instance.")
@@ -175,8 +176,47 @@ def score(
     return SOME_FAILED if found.error else DONE
 
 
+@abacus.command
+def report(
+    run: Path,
+    *,
+    out: Path,
+    edits: int = EDITS,
+    resamples: int = RESAMPLES,
+    title: str | None = None,
+    as_json: Json = False,
+) -> int:
+    """Write one HTML file with the scores and strips of edits; it needs no network when it is opened.
+
+    Parameters
+    ----------
+    run
+        A RUN folder of `abacus score`.
+    out
+        The file to write, such as report.html.
+    edits
+        How many edits are shown with their pictures; 0 for none.
+    resamples
+        Bootstrap resamples of source images for the intervals; 0 for none.
+    title
+        The page's title; by default the name of the RUN.
+    """
+    from tallymill import abacus as interface
+
+    written = interface.report(run, out, edits=edits, resamples=resamples, title=title)
+    if as_json:
+        print_json(written.as_dict())
+    else:
+        gone = f", {written.gone} of their images gone" if written.gone else ""
+        console.show_line(
+            f"{counted(written.scored, 'edit')} scored, {written.shown:,} shown{gone}; "
+            f"{written.bytes / 1e6:.1f} MB written to {written.out}"
+        )
+    return DONE
+
+
 def _show(summary: dict[str, object]) -> None:
-    from tallymill.engine.report.abacus_tables import tables_of
+    from tallymill.engine.report.abacus.tables import tables_of
 
     for place, table in enumerate(tables_of(summary)):
         console.show_table(table, wide=place == 0)

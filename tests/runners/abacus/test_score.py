@@ -68,7 +68,7 @@ def test_evidence_can_be_audited(tmp_path, suite, edits_file):
             assert one["votes"] == [True, True]
     assert row["instances"][0]["origin"] == "repaired"  # nobody annotated it
     record = json.loads((tmp_path / "RUN/run.json").read_text())
-    assert record["instances"] == "the boxes of s stand for masks, also of annotated instances"
+    assert record["instances"] == "boxes of s in the place of masks, also of annotated ones"
 
 
 def test_results_do_not_depend_on_workers_or_shards(tmp_path, suite, edits_file):
@@ -286,7 +286,7 @@ def test_the_command_tells_what_it_found(tmp_path, suite, edits_file, command):
     manifest = edits_file(tmp_path, ADDED, ("add 0 cats", (0,), (0,)), **columns)
     done = command("abacus", "score", manifest, "--out", tmp_path / "RUN", "--suite", suite, "--workers", 1)
     assert done.returncode == 3, done.stderr
-    assert "the boxes of s stand for masks" in done.stdout
+    assert "instances are boxes of s in the place of masks" in done.stdout
     assert "K is 0" in done.stdout
     told = command("abacus", "score", manifest, "--out", tmp_path / "RUN", "--suite", suite, "--json")
     assert json.loads(told.stdout)["counts"]["error"] == 1
