@@ -67,7 +67,10 @@ def examine_bundle(loaded: Loaded, bundle: Bundle, bounds: Bounds = EXACT) -> li
         return examine_arrays(
             loaded.original, loaded.original.open(bundle), loaded.pictures or SMALL, tolerance=tolerance
         )
-    return examine_whole(loaded, open_detector(bundle, bundle.name), bounds)
+    from tallymill.exporters.masks import examine_masks  # which says what it finds in the terms of this module
+
+    detector = open_detector(bundle, bundle.name)
+    return examine_whole(loaded, detector, bounds) + examine_masks(loaded, detector, bounds)
 
 
 def examine_arrays(
