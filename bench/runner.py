@@ -12,6 +12,14 @@ from tallymill.errors import UsageError
 from tallymill.runners.run_folder import versions
 
 ENTRIES = {
+    "abacus": (
+        "tallymill.bench.abacus",
+        "the example set of edits from end to end, against a script that looks at one after another",
+    ),
+    "abacus-stages": (
+        "tallymill.bench.abacus_stages",
+        "matching and consistency of an edit against pycocotools, SciPy and scikit-image",
+    ),
     "analyse": ("tallymill.bench.analyse", "a RUN's scores and proposals to the tables of NumBench: rows/s and memory"),
     "candidates": (
         "tallymill.bench.kernels.candidates",

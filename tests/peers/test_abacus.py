@@ -1,0 +1,20 @@
+"""The benchmarks of ABACUS agree with what they are timed against."""
+
+from __future__ import annotations
+
+from tallymill.bench import abacus, abacus_stages
+
+
+def test_the_stages_are_those_of_the_libraries():
+    result = abacus_stages.run(rounds=1)
+    assert [row["name"] for row in result["match"]][0] == "tallymill"
+    values = [row["value"] for row in result["masked"]]
+    assert max(values) - min(values) < 0.005  # what is masked has no part in it
+    assert "pycocotools" in abacus_stages.table(result)
+
+
+def test_a_plain_script_comes_to_the_same_verdicts(monkeypatch):
+    monkeypatch.setattr(abacus, "LAPS", 1)
+    result = abacus.run(rounds=1)
+    assert result["edits"] == 12
+    assert "edits/s" in abacus.table(result)
