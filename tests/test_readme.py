@@ -37,6 +37,7 @@ DOCUMENTS = (
     "docs/analysis.md",
     "docs/numbench.md",
     "docs/physcount.md",
+    "docs/abacus.md",
     "CONTRIBUTING.md",
 )
 # Other ends of a console line that stand in documents and are not for this test to run.

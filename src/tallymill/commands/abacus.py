@@ -150,7 +150,7 @@ def score(
     from tallymill import abacus as interface
 
     chosen = load_suite(suite)
-    with console.Bar(show=not as_json, doing="verifying", unit="edits", items="edits") as bar:
+    with console.Bar(show=not as_json, unit="edits", items="edits") as bar:
         found = interface.score(
             manifest,
             out,
