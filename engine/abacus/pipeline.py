@@ -220,7 +220,10 @@ class EditPipeline:
                 cast.append(votes(boxes, found.boxes, found.confidence, own.confirm_confidence, own.confirm_iou))
             if case.error is None:
                 branch.votes[image] = places, np.stack(cast, axis=1)
-                self._crop(branch, image, pixels)
+                try:
+                    self._crop(branch, image, pixels)
+                except ModelError as exc:
+                    case.error = f"crop: {exc.message}"
 
     def _clean(self, case: Case, branch: Branch, image: str) -> RGB:
         masks = branch.of(image).masks

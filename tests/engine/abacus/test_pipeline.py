@@ -151,6 +151,28 @@ def test_a_flow_that_is_not_finite_is_an_error_of_its_edit(tmp_path):
     assert (second["structure"], second["appearance"]) == (1, 1)
 
 
+def test_a_crop_that_cannot_be_enlarged_is_an_error_of_its_edit(tmp_path):
+    class Broken:
+        scale = 2
+
+        def upscale(self, image):
+            raise ModelError(f"no bucket holds an image of {image.shape[0]} x {image.shape[1]}")
+
+    class Blind(Voter):
+        def look(self, looks, clock):
+            return [
+                {name: Seen(s.boxes[:0], s.confidence[:0]) for name, s in one.items()}
+                for one in super().look(looks, clock)
+            ]
+
+    source, edited = picture(tmp_path, "s.png", [0]), picture(tmp_path, "e.png", [0, 1])
+    pipe = make(tmp_path)
+    pipe.models = Models(Seer(), (Voter(), Blind()), Dis(), Broken())
+    first, second = evidence(pipe, ("add", 1, source, edited), ("add", 1, source, source))
+    assert first["error"].startswith("crop: no bucket holds")
+    assert second["error"] is None
+
+
 def test_everything_moved_by_three_pixels_and_nothing_is_lost(tmp_path):
     source = picture(tmp_path, "s.png", [0, 1, 2, 3])
     moved = np.roll(np.asarray(Image.open(tmp_path / source)), (2, 3), axis=(0, 1))
