@@ -41,6 +41,12 @@ class EditManifest:
             raise ManifestError(f"{reader.name}: no column {' and no column '.join(missing)}", hint=_HINT)
         if "instruction" not in names and (lost := {"operation", "category", "count"} - set(names)):
             raise ManifestError(f"{reader.name}: no column {', '.join(sorted(lost))}, and no instruction", hint=_HINT)
+        for field in reader.schema:
+            if ALIASES.get(field.name, field.name) in _TEXTS and not _is_text(field.type):
+                raise ManifestError(
+                    f"{reader.name}: column {field.name} is of type {field.type}, not text",
+                    hint="images are named: paths, URLs, or members of archives" if "bin" in str(field.type) else None,
+                )
         self.name = reader.name
         self.ignored = sorted(set(names) - {*EDIT.names} | ({"error"} & set(names)))
 
@@ -138,6 +144,10 @@ def _numbers(checked: CheckedRows, name: str) -> list[float | None]:
         found.append(number)
     checked.faults_at(reasons, name)
     return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_null(kind) or pa.types.is_integer(kind))
 
 
 def _stripped(value: Any) -> Any:

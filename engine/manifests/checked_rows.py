@@ -47,7 +47,8 @@ class CheckedRows:
         elif pa.types.is_floating(column.type):
             bad = pc.invert(pc.and_(pc.equal(pc.trunc(column), column), pc.less(pc.abs(column), 2.0**53)))
         elif pa.types.is_integer(column.type):
-            bad = pc.greater(column, 2**63 - 1) if pa.types.is_uint64(column.type) else pa.nulls(self.size, pa.bool_())
+            most = pa.scalar(2**63 - 1, pa.uint64())
+            bad = pc.greater(column, most) if pa.types.is_uint64(column.type) else pa.nulls(self.size, pa.bool_())
         else:
             self.fault(pc.is_valid(column), name, "not a whole number", column)
             return pa.nulls(self.size, pa.int64())

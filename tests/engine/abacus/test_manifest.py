@@ -119,6 +119,22 @@ def test_an_id_stands_once(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [("source", b"\xff\xd8"), ("source", {"bytes": b"x"}), ("category", ["cat"]), ("edit_id", 1.5)],
+)
+def test_a_column_of_something_else_is_told(name, value):
+    table = pa.Table.from_pylist([{**ROW, name: value}])
+    with pytest.raises(ManifestError, match=f"table: column {name} is of type .*, not text"):
+        EditManifest(table)
+
+
+def test_a_number_beyond_all_bounds():
+    table = pa.Table.from_pylist([{**ROW, "count": None}]).set_column(4, "count", pa.array([2**63], pa.uint64()))
+    with pytest.raises(ManifestError, match="column count: not a whole number: 9223372036854775808"):
+        rows_of(table)
+
+
+@pytest.mark.parametrize(
     ("names", "message"),
     [
         (("source", "operation", "category", "count"), "no column edited"),
