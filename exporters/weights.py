@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 from tallymill.errors import ModelError
 
 T = TypeVar("T")
+# Buffers of a model that no weights need to have: a count of training, and constants that transformers makes of the
+# config (each point of deformable sampling has one divided by the number of points of its level).
+_COMPUTED = ("num_batches_tracked", "n_points_scale", "num_points_scale")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
 
 
@@ -33,13 +36,15 @@ def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any)
 
 
 def model_from(kind: Any, weights: str | Path) -> Any:
-    """A model of transformers, for inference, with every one of its weights from ``weights``.
+    """A model of transformers, for inference, with every one of its weights from ``weights``, those that training does
+    not learn (means and variances of a batch norm) among them.
 
-    transformers itself makes up what is missing, at random, and says so in its log alone. Raises ``ModelError``.
+    transformers itself makes up what is missing, at random or as a layer has it before it is trained, and says so in
+    its log alone. Raises ``ModelError``.
     """
     model, told = from_pretrained(kind.from_pretrained, weights, output_loading_info=True)
-    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    missing = sorted(names & set(told["missing_keys"]))
+    needed = {name for name in model.state_dict() if name.rpartition(".")[2] not in _COMPUTED}
+    missing = sorted(needed & set(told["missing_keys"]))
     other = sorted(map(str, told["mismatched_keys"]))
     for what, keys in (("lack", missing), ("have another shape of", other)):
         if keys:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import re
+import shutil
+
 import numpy as np
 import pytest
+import safetensors.torch
 import skimage.data
 import torch
 import transformers
@@ -72,7 +76,7 @@ def test_a_processor_without_a_fixed_size_is_refused(made, tmp_path):
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "preprocessor_config.json").unlink()
     transformers.RTDetrImageProcessor(size={"shortest_edge": 64, "longest_edge": 80}).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="wanted a height and a width"):
+    with pytest.raises(ModelError, match="wanted height and width"):
         recipe_of(MODELS[family]).load(tmp_path)
 
 
@@ -86,3 +90,36 @@ def test_the_original_follows_near_ties_and_nothing_else(made):
     for proposals in (np.zeros_like(picks), picks[:, ::-1].copy()):
         after = loaded.following(image, COCO_80, {"proposals": proposals})
         assert all(np.array_equal(a, b) for pair in zip(own, after, strict=True) for a, b in zip(*pair, strict=True))
+
+
+@pytest.fixture
+def without(made, tmp_path):
+    """Copy the folder of the small model without those tensors whose names end so; which they were."""
+    folder = shutil.copytree(made[1], tmp_path / "part")
+
+    def leave_out(*ends):
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        lost = sorted(name for name in tensors if name.endswith(ends))
+        kept = {name: value for name, value in tensors.items() if name not in lost}
+        safetensors.torch.save_file(kept, folder / "model.safetensors", {"format": "pt"})
+        return folder, lost
+
+    return leave_out
+
+
+@pytest.mark.parametrize("end", ["running_var", "running_mean"])
+def test_weights_that_lack_the_statistics_of_a_batch_norm_are_refused(made, without, end):
+    """transformers would go on with those of a layer that was never trained, on both sides of the gate."""
+    folder, lost = without(end)
+    with pytest.raises(ModelError, match=f"these weights lack {re.escape(lost[0])} and {len(lost) - 1} more, which"):
+        recipe_of(MODELS[made[0]]).load(folder)
+
+
+def test_weights_without_what_follows_from_the_config_are_taken(made, without):
+    folder, lost = without("num_batches_tracked", "points_scale")
+    assert any(name.endswith("points_scale") for name in lost)
+    image = PHOTOGRAPHS[0]
+    whole, rest = (recipe_of(MODELS[made[0]]).load(each).original(image, COCO_80) for each in (made[1], folder))
+    assert all(
+        np.array_equal(a, b) for one, other in zip(whole, rest, strict=True) for a, b in zip(one, other, strict=True)
+    )
