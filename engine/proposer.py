@@ -114,7 +114,8 @@ class WindowProposer:
     def run(self, jobs: Sequence[Job], options: DetectOptions, clock: StageClock) -> list[Run]:
         """Answers to jobs of equal shapes, in image pixels, whole objects only.
 
-        A batch on which the model fails is tried again one by one, so that an image fails by its own fault alone.
+        A batch on which the model fails is tried again one by one, so that an image fails by its own fault alone. What
+        is no image's fault is raised: ``DeviceError`` and ``OpenError``.
         """
         asked = [job.classes for job in jobs]
         try:

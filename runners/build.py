@@ -15,7 +15,7 @@ from tallymill.engine.ensemble import EnsembleConfig, build_proposer
 from tallymill.engine.numbench.natural import parse_prompt
 from tallymill.engine.numbench.scores import ScorePlan
 from tallymill.engine.pipeline import Pipeline
-from tallymill.engine.proposer import DetectOptions
+from tallymill.engine.proposer import DetectOptions, WindowProposer
 from tallymill.engine.settings import Settings
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ManifestError, ModelError, UsageError
@@ -92,12 +92,16 @@ def require_recorded(record: Mapping[str, Any], models: Mapping[str, str | None]
 def require_loadable(
     ensemble: EnsembleConfig, models: dict[str, Path | None], devices: Sequence[str] = ("cpu",)
 ) -> None:
-    """Open every model once on each device. One that is damaged, of another family, or cannot use a device is a
-    ``ModelError``: cards of one machine need not be alike, and an engine is for one kind.
+    """Open every part of every model once on each device, one model after the other. One that is damaged, of another
+    family, or cannot use a device is a ``ModelError``: cards of one machine need not be alike, and an engine is for one
+    kind.
     """
     for device in devices:
         for detector in ensemble.detectors:
-            build_proposer(detector, models[detector.name], device)
+            proposer = build_proposer(detector, models[detector.name], device)
+            if isinstance(proposer, WindowProposer):
+                proposer.detector.open_others()
+            del proposer  # its memory, before the next one takes some
     if "torch" in sys.modules and any(device != "cpu" for device in devices):
         sys.modules["torch"].cuda.empty_cache()  # of a process that will only watch its workers
 

@@ -111,6 +111,11 @@ class Detector(ABC):
         A window is an array, or a tensor where the detector takes ``tensors``; what is made of it is of its kind.
         """
 
+    def open_others(self) -> None:  # noqa: B027
+        """Open once each part that is otherwise opened when an image needs it, and keep none; most detectors open
+        all when they are made. Raises ``ModelError`` when one cannot be opened.
+        """
+
     def learn(self, categories: Sequence[str | None]) -> Mapping[int, str]:
         """Make ready for a batch of items that ask for these categories; a closed label space has nothing to learn.
 

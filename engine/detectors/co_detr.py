@@ -84,6 +84,10 @@ class CoDetr(Closed):
         padded[:height, :width] = image
         return {"image": self._normalise(padded)}
 
+    def open_others(self) -> None:
+        """See ``Detector.open_others``."""
+        self._graphs.open_others()
+
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
         """See ``Detector.run``; images of one call are of one size."""
         del asked

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.buckets import Buckets, Size, name
 from tallymill.engine.sessions.base import Session
+from tallymill.errors import ModelError, OpenError
 
 
 def part_of(stem: str, size: Size) -> str:
@@ -44,12 +45,30 @@ class Graphs:
 
     @property
     def first(self) -> Session:
-        """The graph of the smallest bucket, or the one that there is."""
-        return self.of((0, 0) if self.buckets is None else self.buckets.sizes[0])
+        """The graph of the smallest bucket, or the one that there is. Raises ``ModelError`` when it cannot be opened:
+        nothing has been asked of the model then.
+        """
+        return self._session(self._part((0, 0) if self.buckets is None else self.buckets.sizes[0]))
+
+    def open_others(self) -> None:
+        """Open each part once that is not open yet, and let it go again. Raises ``ModelError`` when one cannot be."""
+        for part in [] if self.buckets is None else map(self._part, self.buckets.sizes):
+            if part not in self._sessions:
+                self._bundle.session(part, threads=self._threads)
 
     def of(self, frame: Size) -> Session:
-        """The graph that takes a frame. Raises ``ModelError`` when the bundle has none, or it cannot be opened."""
-        part = self._stem if self.buckets is None else part_of(self._stem, frame)
+        """The graph that takes a frame. Raises ``OpenError`` when the bundle has none, or it cannot be opened: an image
+        needs it that has done nothing wrong, and so will the next.
+        """
+        try:
+            return self._session(self._part(frame))
+        except ModelError as exc:
+            raise OpenError(exc.message, hint=exc.hint) from exc
+
+    def _part(self, frame: Size) -> str:
+        return self._stem if self.buckets is None else part_of(self._stem, frame)
+
+    def _session(self, part: str) -> Session:
         if part not in self._sessions:
             self._sessions[part] = self._bundle.session(part, threads=self._threads)
         return self._sessions[part]

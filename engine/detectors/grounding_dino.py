@@ -119,6 +119,10 @@ class GroundingDino(ReadsText[Phrase], QueryDetector):
         padded, mask = parts.place(image, bucket)
         return {"image": padded, "image_mask": mask}
 
+    def open_others(self) -> None:
+        """See ``Detector.open_others``."""
+        self._graphs.open_others()
+
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
         """See ``Detector.run``."""
         texts = [[self._start, *self._asked(classes), self._end] for classes in asked]

@@ -58,6 +58,10 @@ class OwDetr(Closed):
         image, mask = parts.place(self._normalise(parts.resize(window, height, width, "bilinear")), bucket)
         return {"image": image, "mask": mask}
 
+    def open_others(self) -> None:
+        """See ``Detector.open_others``."""
+        self._graphs.open_others()
+
     def run(self, inputs: Mapping[str, Array], asked: Sequence[NDArray[np.int64]]) -> dict[str, Array]:
         """See ``Detector.run``; images of one call are of one bucket."""
         del asked

@@ -52,6 +52,10 @@ class DeviceError(TallymillError):
     """A card that failed while a model ran: it is no image's fault, and so ends the work instead of a row."""
 
 
+class OpenError(TallymillError):
+    """A part of a model that cannot be opened in the middle of work: as with a card that fails, no image's fault."""
+
+
 class RunError(TallymillError):
     """A RUN folder that cannot be continued or read as asked."""
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 
 import numpy as np
 import onnx
 import pytest
 import skimage.data
+import skimage.io
 from onnx import TensorProto, helper, numpy_helper
 
-from tallymill.engine.bundles import load_bundle
+import tallymill
+from tallymill.engine.bundles import digest_of, load_bundle
 from tallymill.engine.detectors.co_detr import CoDetr
 from tallymill.engine.sessions.base import stack
-from tallymill.errors import ModelError
+from tallymill.errors import ModelError, OpenError
 from tallymill.exporters import given
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
@@ -216,3 +220,50 @@ def test_corners_are_not_taken_for_centres_and_sizes(made):
         [(corners[..., :2] + corners[..., 2:]) / 2, corners[..., 2:] - corners[..., :2]], 2
     )
     given._check_ranges(detector, outputs, "")
+
+
+@pytest.fixture
+def of_two_sizes(tmp_path):
+    """The arguments of a sweep with a bundle of two graphs, over an image that lies and one that stands."""
+    folder, images = tmp_path / "mine", tmp_path / "images"
+    folder.mkdir()
+    images.mkdir()
+    for height, width in ((80, 134), (134, 80)):
+        graph(folder / f"{height}.onnx", height=height, width=width)
+    (folder / "co-detr.json").write_text(json.dumps(NUMBERS))
+    export(RECIPE, folder, out=tmp_path / "out")
+    picture = skimage.data.coffee()
+    for name, pixels in (("a", picture), ("b", picture.swapaxes(0, 1)), ("c", picture)):
+        skimage.io.imsave(images / f"{name}.png", pixels)
+    rows = [{"image": f"{name}.png", "prompt": "two cats"} for name in "abc"]
+    (images / "m.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "one.toml").write_text('[[detectors]]\nname = "c"\nfamily = "co_detr"\nmodel = "./out"\n')
+    return {"manifest": images / "m.jsonl", "out": tmp_path / "RUN", "ensemble": tmp_path / "one.toml", "workers": 0}
+
+
+def test_a_graph_that_is_changed_before_an_image_needs_it_ends_the_sweep(of_two_sizes, tmp_path, monkeypatch):
+    """And makes no error rows, image after image."""
+    run = CoDetr.run
+
+    def touched_meanwhile(self, inputs, asked):
+        os.utime(tmp_path / "out/image-134x80.onnx", (1, 1))
+        return run(self, inputs, asked)
+
+    monkeypatch.setattr(CoDetr, "run", touched_meanwhile)
+    with pytest.raises(OpenError, match=r"image-134x80\.onnx: has been changed since it was checked\n  .* start again"):
+        tallymill.sweep(**of_two_sizes)
+    monkeypatch.setattr(CoDetr, "run", run)
+    assert tallymill.load(tmp_path / "RUN").summary().error == 0
+    summary = tallymill.sweep(**of_two_sizes)
+    assert (summary.done, summary.error) == (3, 0)
+
+
+def test_every_graph_is_opened_before_work_begins(of_two_sizes, tmp_path):
+    file = tmp_path / "out/image-134x80.onnx"
+    file.write_bytes(b"no graph")
+    manifest = json.loads((tmp_path / "out/bundle.json").read_text())
+    manifest["files"][file.name] = hashlib.sha256(b"no graph").hexdigest()
+    (tmp_path / "out/bundle.json").write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}))
+    with pytest.raises(ModelError, match=r"image-134x80\.onnx: ONNX Runtime cannot load this model"):
+        tallymill.sweep(**of_two_sizes)
+    assert not (tmp_path / "RUN").exists()

@@ -6,7 +6,7 @@ import pytest
 
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.graphs import Graphs, part_of
-from tallymill.errors import ModelError
+from tallymill.errors import ModelError, OpenError
 
 
 @pytest.fixture
@@ -38,6 +38,31 @@ def test_one_graph_may_take_all_sizes(opened):
     assert found.first == found.of((5, 7)) == "image"
     assert opened == ["image"]
     assert graphs([(8, 8)], any_size=True).first == "image-8x8"
+
+
+def test_a_graph_that_an_image_cannot_be_given_is_no_error_of_the_image(monkeypatch):
+    def refuse(_bundle, part, **_options):
+        raise ModelError(f"{part}: has been changed", hint="start again")
+
+    found = graphs([(8, 8), (8, 16)])
+    monkeypatch.setattr(Bundle, "session", refuse)
+    with pytest.raises(OpenError, match="image-8x16: has been changed\\n  start again") as caught:
+        found.of((8, 16))
+    assert not isinstance(caught.value, ModelError)
+    with pytest.raises(ModelError, match="image-8x8: has been changed"):
+        _ = found.first
+
+
+def test_all_can_be_tried_and_none_is_kept(opened):
+    found = graphs([(8, 16), (8, 8), (16, 16)])
+    assert found.first == "image-8x8"
+    found.open_others()
+    assert opened == ["image-8x8", "image-8x16", "image-16x16"]
+    assert found.of((8, 16)) == "image-8x16"
+    assert opened[3:] == ["image-8x16"]
+    one = graphs([], any_size=True)
+    one.open_others()
+    assert opened[4:] == []
 
 
 @pytest.mark.parametrize(("sizes", "options"), [([], {}), ([(0, 8)], {}), ([(8, 8), (-1, 8)], {"any_size": True})])
