@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tallymill.engine.sessions.base import Session
+from tallymill.engine.sessions.base import Session, stamp
 from tallymill.errors import ModelError
 
 MANIFEST = "bundle.json"
@@ -94,8 +94,8 @@ class Bundle:
     @property
     def changed(self) -> Path | None:
         """A file that is not the one that was checked, if there is one."""
-        files = ((self.folder / name, stamp) for name, stamp in self.stamps.items())
-        return next((file for file, stamp in files if not file.exists() or _stamp(file.stat()) != stamp), None)
+        files = ((self.folder / name, checked) for name, checked in self.stamps.items())
+        return next((file for file, checked in files if not file.exists() or stamp(file.stat()) != checked), None)
 
     def _engines_of(self, part: str, batch: int | None) -> Session:
         if self.device == "cpu":
@@ -140,10 +140,6 @@ class Bundle:
 def is_bundle(folder: Path) -> bool:
     """Whether a path is the folder of a bundle."""
     return (folder / MANIFEST).is_file()
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _checked: dict[tuple[Path, bytes], Bundle] = {}
@@ -221,7 +217,7 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> dict[str, tuple[int,
             raise ModelError(f"{folder / MANIFEST}: {name!r} is not the name of a file beside it", hint=_EXPORT_ANEW)
         try:
             with file.open("rb") as stream:
-                stamps[name] = _stamp(os.fstat(stream.fileno()))
+                stamps[name] = stamp(os.fstat(stream.fileno()))
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as exc:
             raise ModelError(f"{file}: {exc.strerror or exc}", hint=_EXPORT_ANEW) from None

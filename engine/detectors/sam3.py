@@ -72,7 +72,7 @@ class Sam3(ReadsText[Text]):
         super().__init__(bundle.session("vision", threads=threads), spec)
         self.numbers = bundle.read(Sam3Numbers)
         self.open_text(bundle, threads)
-        self._decoder = bundle.session("decoder", threads=threads)
+        self._decoder = bundle.session("decoder", threads=threads, batch=1)  # a pair at a time
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
 
     def _encode(self, categories: Sequence[str]) -> list[Text | str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from tallymill.engine.arrays import Array, stacked
 
-__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "is_of_the_card", "stack"]
+__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "is_of_the_card", "stack", "stamp"]
 AFTER_A_FAILURE = (
     "what was done is kept, and the same command goes on from there; where memory ran out, with fewer --workers"
 )
@@ -78,6 +79,11 @@ def any_tensor(inputs: Mapping[str, Any]) -> bool:
 def is_of_the_card(device: str, error: Exception) -> bool:
     """Whether an error, met while a model ran on ``device``, says that the card failed: a ``DeviceError``, then."""
     return device != "cpu" and _OF_THE_CARD.search(str(error)) is not None
+
+
+def stamp(status: os.stat_result) -> tuple[int, ...]:
+    """What tells a file from another that took its place: device, inode, size and time of the last change."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def stack(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

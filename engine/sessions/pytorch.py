@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card, stamp
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
@@ -166,18 +167,21 @@ class Weights:
         self.values = values
 
 
-_common: WeakValueDictionary[tuple[Path, str], Weights] = WeakValueDictionary()
+_common: WeakValueDictionary[tuple[Path, str, tuple[int, ...]], Weights] = WeakValueDictionary()
 
 
 def common_weights(torch: Any, file: Path, device: str) -> Weights:
-    """The weights of a file, once in a process and on a device, as long as somebody has them."""
-    weights = _common.get((file, device))
-    if weights is None:
-        try:
-            weights = Weights(torch.load(file, map_location=device, weights_only=True))
-        except Exception as exc:  # as in ``_load``
-            raise ModelError(f"{file}: torch cannot load these weights: {exc}", hint=_HINT) from exc
-        _common[file, device] = weights
+    """The weights of a file, once in a process and on a device, as long as somebody has them. Those of a file that has
+    taken its place, as when a bundle is exported anew, are others.
+    """
+    try:
+        with file.open("rb") as stream:
+            key = (file, device, stamp(os.fstat(stream.fileno())))
+            weights = _common.get(key)
+            if weights is None:
+                weights = _common[key] = Weights(torch.load(stream, map_location=device, weights_only=True))
+    except Exception as exc:  # as in ``_load``
+        raise ModelError(f"{file}: torch cannot load these weights: {exc}", hint=_HINT) from exc
     return weights
 
 

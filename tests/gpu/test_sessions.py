@@ -157,6 +157,28 @@ def test_common_weights_are_there_once_and_shared(tmp_path):
         assert all(np.array_equal(value, wanted[name]) for name, value in session.run(some(2)).items())
 
 
+def test_weights_that_are_written_anew_are_read_anew(tmp_path):
+    """Also where the older ones are still in use, by a session that goes on as it was."""
+
+    def export(level: float) -> TorchSession:
+        (tmp_path / "tower.weights").unlink(missing_ok=True)
+        weights, (_, program) = CommonTensors(tmp_path / "tower.weights"), tower()
+        for value in program.state_dict.values():
+            value.data.mul_(level)
+        write(program, tmp_path / "a.pt2", weights)
+        weights.write()
+        return TorchSession(tmp_path / "a.pt2")
+
+    first = export(1)
+    before = first.run(some(2))["boxes"]
+    second = export(2)
+    assert np.array_equal(first.run(some(2))["boxes"], before)
+    del first
+    after = second.run(some(2))["boxes"]
+    assert not np.array_equal(after, before)
+    assert np.array_equal(export(2).run(some(2))["boxes"], after)
+
+
 def test_programs_that_disagree_about_a_weight_are_refused(tmp_path):
     weights = CommonTensors(tmp_path / "tower.weights")
     _, first = tower()

@@ -56,15 +56,21 @@ class Decoder:
 def detector(monkeypatch, tmp_path):
     parts = {"vision": Vision(), "text": Text(), "decoder": Decoder()}
     plain = Bundle(tmp_path, "sam3", "sam3", "onnx", "fp32", {}, NUMBERS, None, "0")
+    usual = {}
+
+    def session(part, *, batch=None, **_):
+        usual[part] = batch
+        return parts[part]
+
     bundle = SimpleNamespace(
         family="sam3",
         tokenizer=tmp_path / "tokenizer.json",
-        session=lambda part, **_: parts[part],
+        session=session,
         read=lambda kind: Bundle.read(plain, kind),
     )
     monkeypatch.setattr(module, "load_tokenizer", lambda _file: lambda text: [ord(text[0]) - 97])
     made = Sam3(bundle, "sam3")
-    made.decoder_calls = parts["decoder"].calls
+    made.decoder_calls, made.usual_rows = parts["decoder"].calls, usual
     return made
 
 
@@ -72,6 +78,13 @@ def asked(detector, categories, run=Sam3.run):
     detector.learn(categories)
     inputs = {name: value[None] for name, value in detector.preprocess(np.zeros((8, 8, 3), np.uint8)).items()}
     return run(detector, inputs, [np.arange(len(categories))])
+
+
+def test_of_several_engines_the_decoder_is_the_one_for_a_pair(detector):
+    """A larger one would compute each pair as often as it has rows."""
+    asked(detector, ["a", "b"])
+    assert {call["text"].shape[0] for call in detector.decoder_calls} == {1}
+    assert detector.usual_rows == {"vision": None, "text": 1, "decoder": 1}
 
 
 def test_a_category_is_decoded_by_itself_and_masks_are_as_large_as_the_image(detector):
