@@ -181,7 +181,7 @@ assert out["boxes"].shape == (3, 16, 4)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_ensemble_asks_for_programs_by_their_name(folder, tmp_path, monkeypatch, capsys):
+def test_an_ensemble_asks_for_programs_by_their_name(small_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     name = "owlvit-base-patch32-torch-bf16"
@@ -199,7 +199,7 @@ def test_an_ensemble_asks_for_programs_by_their_name(folder, tmp_path, monkeypat
     sweep = ("sweep", "items.jsonl", "--out", "run", "--ensemble", "one.toml", "--workers", "1")
     assert tallymill(*sweep) == 1
     assert "tallymill export owlvit-base-patch32 --to torch --precision bf16" in capsys.readouterr().err
-    weights = ("--weights", str(folder("owlvit")))
+    weights = ("--weights", str(small_folder("owlvit")))
     assert tallymill("export", "owlvit-base-patch32", *weights, "--to", "torch", "--precision", "bf16") == 0
     told = json.loads((tmp_path / "cache" / "bundles" / name / "bundle.json").read_text())
     assert (told["runtime"], told["precision"]) == ("torch", "bf16")
