@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from tallymill.engine.pipeline import Report
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, is_of_the_card
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, is_of_the_device, told_of
 from tallymill.engine.settings import Settings
 from tallymill.errors import DeviceError, TallymillError
 from tallymill.runners.build import build_pipeline, require_recorded
@@ -69,7 +69,7 @@ class Worker:
 
     def score(self, shard: Shard, report: Report) -> ShardSummary:
         """Score one shard (see ``score_shard``)."""
-        with naming_the_card(self._device):
+        with naming_the_device(self._device):
             return score_shard(shard, self._items, self._pipe, self._sink, report)
 
     def close(self) -> None:
@@ -144,14 +144,16 @@ def _limit_threads() -> None:
 
 
 @contextmanager
-def naming_the_card(device: str) -> Iterator[None]:
-    """What torch raises of a card, between one model and the next, as the error that a session would raise."""
+def naming_the_device(device: str) -> Iterator[None]:
+    """What torch raises of a card, and anybody of memory, between one model and the next, as the error that a session
+    would raise.
+    """
     try:
         yield
-    except RuntimeError as exc:
-        if not is_of_the_card(device, exc):
+    except (RuntimeError, MemoryError) as exc:
+        if not is_of_the_device(device, exc):
             raise
-        raise DeviceError(f"{device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
+        raise DeviceError(told_of(device, exc), hint=AFTER_A_FAILURE) from exc
 
 
 def _use(device: str) -> None:

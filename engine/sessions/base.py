@@ -13,13 +13,33 @@ import numpy as np
 
 from tallymill.engine.arrays import Array, stacked
 
-__all__ = ["AFTER_A_FAILURE", "Array", "Session", "TensorSpec", "any_tensor", "is_of_the_card", "stack", "stamp"]
+__all__ = [
+    "AFTER_A_FAILURE",
+    "Array",
+    "Session",
+    "TensorSpec",
+    "any_tensor",
+    "is_of_the_device",
+    "stack",
+    "stamp",
+    "told_of",
+]
 AFTER_A_FAILURE = (
     "what was done is kept, and the same command goes on from there; where memory ran out, with fewer --workers"
 )
 
-# How ONNX Runtime and torch word failures of a card, which concern no image more than the next.
-_OF_THE_CARD = re.compile(r"\b(CUDA|CUBLAS|CUDNN|CUFFT) (failure|error)|allocate memory|out of memory", re.IGNORECASE)
+# How ONNX Runtime and torch word failures of a card, and that memory ran out, which concern no image more than the
+# next. (Whatever else they raise may be of one image: a shape that does not fit the graph, which they alone find out.)
+_OF_THE_CARD = re.compile(
+    r"\b(CUDA|CUBLAS|CUDNN|CUFFT|CURAND|CUSOLVER|CUSPARSE|NVRTC)\w*( driver| runtime)? (failure|error)\b"
+    r"|unable to find an engine to execute",
+    re.IGNORECASE,
+)
+_OF_MEMORY = re.compile(
+    r"allocate memory|out of memory|(not enough|insufficient) memory|\bbad[_ ]alloc"
+    r"|available memory of \d+ is smaller than requested",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +86,8 @@ class Session(Protocol):
         Values are NumPy arrays, or tensors of torch on the session's device; what comes out is of the kind that went
         in, of the dtypes that ``outputs`` declares whatever the model computes in, and the caller's own: no later run
         writes to it. Where only some are tensors, the others are copied to the device, and tensors come out. Work on a
-        card is in the order of the caller's current stream; a card that fails is a ``DeviceError``.
+        card is in the order of the caller's current stream; a card that fails is a ``DeviceError``, as is memory that
+        runs out, on the CPU too.
         """
         ...
 
@@ -76,9 +97,19 @@ def any_tensor(inputs: Mapping[str, Any]) -> bool:
     return not all(isinstance(value, np.ndarray) for value in inputs.values())
 
 
-def is_of_the_card(device: str, error: Exception) -> bool:
-    """Whether an error, met while a model ran on ``device``, says that the card failed: a ``DeviceError``, then."""
+def is_of_the_device(device: str, error: Exception) -> bool:
+    """Whether an error, met while a model ran on ``device``, says that the card failed or that memory ran out, of the
+    card or of the machine: a ``DeviceError``, then. Whether memory lasts depends on what else runs, such as workers.
+    """
+    if isinstance(error, MemoryError) or _OF_MEMORY.search(str(error)):
+        return True
     return device != "cpu" and _OF_THE_CARD.search(str(error)) is not None
+
+
+def told_of(device: str, error: Exception) -> str:
+    """What such an error is told as: ``cuda:0 failed: …``."""
+    what = "memory ran out" if device == "cpu" else f"{device} failed"
+    return f"{what}: {str(error).strip() or type(error).__name__}"
 
 
 def stamp(status: os.stat_result) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, told_of
 from tallymill.engine.words import counted, listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
@@ -120,8 +120,8 @@ class OnnxRuntimeSession:
         except ModelError:
             raise
         except Exception as exc:  # as above
-            if is_of_the_card(self.device, exc):
-                raise DeviceError(f"{self.model}: {self.device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
+            if is_of_the_device(self.device, exc):
+                raise DeviceError(f"{self.model}: {told_of(self.device, exc)}", hint=AFTER_A_FAILURE) from exc
             raise ModelError(f"{self.model}: {exc}") from exc
         return dict(zip(self._outputs, values, strict=True))
 

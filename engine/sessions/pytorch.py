@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_card, stamp
+from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, stamp, told_of
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
 
@@ -69,9 +69,14 @@ class TorchSession:
             # (Not ``inference_mode``: its tensors could not be written to by the caller.)
             with torch.no_grad(), exact(torch), self._as_many_threads(), self._on_device():
                 found = self._run(sent)
-        except (RuntimeError, IndexError, ValueError) as exc:  # of torch: out of memory, a shape that does not fit
-            if is_of_the_card(self.device, exc):
-                raise DeviceError(f"{self.model}: {self.device} failed: {exc}", hint=AFTER_A_FAILURE) from exc
+        except (
+            RuntimeError,
+            IndexError,
+            ValueError,
+            MemoryError,
+        ) as exc:  # of torch: out of memory, a shape that does not fit
+            if is_of_the_device(self.device, exc):
+                raise DeviceError(f"{self.model}: {told_of(self.device, exc)}", hint=AFTER_A_FAILURE) from exc
             raise ModelError(f"{self.model}: {exc}") from exc
         names = [spec.name for spec in self.outputs]
         return dict(zip(names, found if tensors else [value.cpu().numpy() for value in found], strict=True))

@@ -19,7 +19,7 @@ from tallymill.runners.parts import read_counts
 from tallymill.runners.plan import ItemFile, Shard
 from tallymill.runners.run_folder import RunFolder
 from tallymill.runners.sink import ScoresPart, ShardSummary
-from tallymill.runners.worker import WorkerSpec, naming_the_card
+from tallymill.runners.worker import WorkerSpec, naming_the_device
 
 EVIDENCE = "evidence"
 
@@ -73,7 +73,7 @@ class EditWorker:
 
     def score(self, shard: Shard, report: Report) -> ShardSummary:
         """Make the evidence of one shard (see ``prove_shard``)."""
-        with naming_the_card(self._device):
+        with naming_the_device(self._device):
             return prove_shard(shard, self._items, self._pipe, self._run, self._stamp, report)
 
     def close(self) -> None:

@@ -49,7 +49,9 @@ class ModelError(TallymillError):
 
 
 class DeviceError(TallymillError):
-    """A card that failed while a model ran: it is no image's fault, and so ends the work instead of a row."""
+    """A card that failed, or memory that ran out, while a model ran: it is no image's fault, and so ends the work
+    instead of a row.
+    """
 
 
 class OpenError(TallymillError):

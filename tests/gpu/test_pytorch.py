@@ -39,7 +39,12 @@ class Failing(TorchSession):
         ("cuda:0", "CUDA out of memory. Tried to allocate 2.00 GiB.", DeviceError),
         ("cuda:0", "CUDA error: an illegal memory access was encountered", DeviceError),
         ("cuda:0", "shape '[1, 3]' is invalid for input of size 4", ModelError),
-        ("cpu", "not enough memory: you tried to allocate 9 bytes", ModelError),
+        ("cuda:0", "CUDA driver error: invalid device context", DeviceError),
+        ("cuda:0", "GET was unable to find an engine to execute this computation", DeviceError),
+        ("cuda:0", "cuBLASLt error: not initialised", DeviceError),
+        ("cpu", "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.", DeviceError),
+        ("cpu", "DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.", DeviceError),
+        ("cpu", "CUDA driver error: this would be odd", ModelError),
     ],
 )
 def test_a_card_that_fails_is_no_fault_of_an_image(device: str, text: str, kind: type[TallymillError]) -> None:

@@ -273,6 +273,7 @@ def test_a_worker_makes_its_card_the_current_one(monkeypatch):
     [
         ("cuda:0", "CUDA out of memory. Tried to allocate 2.00 GiB.", DeviceError),
         ("cuda:0", "CUDA error: an illegal memory access was encountered", DeviceError),
+        ("cpu", "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.", DeviceError),
         ("cuda:0", "a defect of ours", RuntimeError),
         ("cpu", "CUDA error: this would be odd", RuntimeError),
     ],
@@ -288,6 +289,17 @@ def test_what_torch_raises_of_a_card_is_told_as_such(device, text, kind, tmp_pat
         run_shards(job.shards(), replace(job.spec, devices=(device,)), 0, lambda *_: None)
     assert type(caught.value) is kind
     assert text in str(caught.value)
+
+
+def test_memory_that_runs_out_ends_the_work(tmp_path, manifest_file, monkeypatch):
+    job = prepared(tmp_path, manifest_file)
+
+    def fail(*_args):
+        raise MemoryError
+
+    monkeypatch.setattr(worker, "score_shard", fail)
+    with pytest.raises(DeviceError, match=r"memory ran out: MemoryError\n.*fewer --workers"):
+        run_shards(job.shards(), job.spec, 0, lambda *_: None)
 
 
 def test_a_model_that_was_replaced_meanwhile_is_not_mixed_in(tmp_path):

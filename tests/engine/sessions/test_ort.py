@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, save
+from onnx import TensorProto, helper, numpy_helper, save
 
 from tallymill.engine.sessions import ort
 from tallymill.engine.sessions.base import TensorSpec
@@ -166,7 +166,11 @@ def test_cards_are_counted_by_opening_them(cards, monkeypatch):
         ("cuda:0", "bfc_arena.cc: Failed to allocate memory for requested buffer of size 9", DeviceError),
         ("cuda:0", "CUDA error: out of memory", DeviceError),
         ("cuda:0", "Non-zero status code returned while running Reshape node. providers/cuda/x.cc", ModelError),
-        ("cpu", "Failed to allocate memory for requested buffer of size 9", ModelError),
+        ("cuda:0", "CUDNN_FE failure 11: CUDNN_BACKEND_API_FAILED ; GPU=0 ; hostname=h ; expr=x", DeviceError),
+        ("cuda:0", "bfc_arena.cc: Available memory of 0 is smaller than requested bytes of 512", DeviceError),
+        ("cpu", "Failed to allocate memory for requested buffer of size 9", DeviceError),
+        ("cpu", "std::bad_alloc", DeviceError),
+        ("cpu", "CUDNN_FE failure 11: this would be odd", ModelError),
     ],
 )
 def test_a_card_that_fails_is_no_fault_of_an_image(device, text, kind, tmp_path, monkeypatch):
@@ -177,7 +181,23 @@ def test_a_card_that_fails_is_no_fault_of_an_image(device, text, kind, tmp_path,
 
     monkeypatch.setattr(session, "device", device)
     monkeypatch.setattr(session, "_session", SimpleNamespace(run=fail))
-    with pytest.raises(kind, match=r"m\.onnx: ") as caught:
+    said = rf"m\.onnx: {'memory ran out' if device == 'cpu' else device + ' failed'}: "
+    with pytest.raises(kind, match=said if kind is DeviceError else r"m\.onnx: ") as caught:
         session.run({"x": np.ones((1, 3), np.float32)})
     assert not (kind is DeviceError and isinstance(caught.value, ModelError))
     assert (caught.value.hint is not None) is (kind is DeviceError)
+
+
+def test_memory_that_is_not_there_is_no_fault_of_an_image(tmp_path):
+    """Of a real model, which wants more than any machine can address."""
+    graph = helper.make_graph(
+        [helper.make_node("Expand", ["x", "shape"], ["y"])],
+        "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])],
+        [numpy_helper.from_array(np.array([2**30, 2**28]), "shape")],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), tmp_path / "m.onnx")
+    with pytest.raises(DeviceError, match=r"memory ran out: .*Failed to allocate memory") as caught:
+        OnnxRuntimeSession(tmp_path / "m.onnx").run({"x": np.ones(1, np.float32)})
+    assert "fewer --workers" in caught.value.hint
