@@ -20,7 +20,9 @@ from tallymill.engine.sessions.base import Session, stamp
 from tallymill.errors import ModelError
 
 MANIFEST = "bundle.json"
-FORMAT = 1
+# Bundles of 1 are refused: their graphs of Grounding DINO may answer by what else is in a batch, and their own SHA-256
+# was compared with nothing.
+FORMAT = 2
 CARD_ONLY = frozenset({"tensorrt", "tensorrt_rtx"})  # runtimes that have nothing to run on without a card
 # Of ``bundle.json``: what its hash is of.
 _SHAPING = ("family", "runtime", "precision", "parts", "engines", "tokenizer", "files", "numbers")
@@ -39,6 +41,7 @@ class Bundle:
     where its parts are opened; a bundle has been loaded for the CPU until :meth:`on` says otherwise.
     ``stamps`` are of its files when they were checked: parts may be opened later, when an image needs them.
     ``accepted`` says where it was last run beside its original and answered alike, ``refused`` where it did not.
+    ``ungated`` says why it has not passed the gate, or is None.
     """
 
     folder: Path
@@ -55,6 +58,7 @@ class Bundle:
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     accepted: Mapping[str, Any] | None = None
     refused: Mapping[str, Any] | None = None
+    ungated: str | None = None
 
     def on(self, device: str) -> Bundle:
         """The same bundle with its parts on another device."""
@@ -145,10 +149,11 @@ def is_bundle(folder: Path) -> bool:
 _checked: dict[tuple[Path, bytes], Bundle] = {}
 
 
-def load_bundle(folder: Path) -> Bundle:
+def load_bundle(folder: Path, *, gated: bool = True) -> Bundle:
     """Read a bundle and check every file against its SHA-256, once in a process.
 
-    Raises ``ModelError`` naming the file that is absent, damaged, or of another format.
+    Raises ``ModelError`` naming the file that is absent, damaged, or of another format, and for a bundle that has not
+    passed the gate, unless that is not asked for (``gated``): the gate itself needs one.
     """
     path = folder / MANIFEST
     try:
@@ -158,6 +163,8 @@ def load_bundle(folder: Path) -> Bundle:
     known = _checked.get((folder, content))
     if known is None or known.changed is not None:
         known = _checked[folder, content] = _parse(folder, content)
+    if gated and known.ungated is not None:
+        raise ModelError(f"{path}: it has not passed the gate: {known.ungated}", hint=_EXPORT_ANEW)
     return known
 
 
@@ -168,6 +175,9 @@ def _parse(folder: Path, content: bytes) -> Bundle:
         form = values["format"]
         if form != FORMAT:
             raise ModelError(f"{path}: format {form!r}, this version reads {FORMAT}", hint=_EXPORT_ANEW)
+        sha256 = digest_of(values)
+        if values["sha256"] != sha256:
+            raise ModelError(f"{path}: is not what was exported (its SHA-256 differs)", hint=_EXPORT_ANEW)
         stamps = _check_files(folder, values["files"])
         _require_listed(path, values)
         return Bundle(
@@ -179,7 +189,7 @@ def _parse(folder: Path, content: bytes) -> Bundle:
             parts=dict(values["parts"]),
             numbers=dict(values["numbers"]),
             tokenizer=None if values["tokenizer"] is None else folder / values["tokenizer"],
-            sha256=digest_of(values),
+            sha256=sha256,
             engines={
                 part: {int(batch): str(file) for batch, file in files.items()}
                 for part, files in values.get("engines", {}).items()
@@ -187,15 +197,30 @@ def _parse(folder: Path, content: bytes) -> Bundle:
             stamps=stamps,
             accepted=None if values.get("accepted") is None else dict(values["accepted"]),
             refused=None if values.get("refused") is None else dict(values["refused"]),
+            ungated=_ungated(values.get("gate")),
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
-    """SHA-256 over what shapes a bundle's answers, of ``bundle.json``: its files' hashes, which is which, numbers."""
-    shaping = {name: values.get(name) for name in _SHAPING}
+    """SHA-256 over what shapes a bundle's answers, of ``bundle.json``: its files' hashes, which is which, numbers.
+
+    What was found of it (``gate``, ``accepted``) changes no answer, and is no part of it.
+    """
+    shaping = json.loads(json.dumps({name: values.get(name) for name in _SHAPING}))  # as it is when it is read
     return hashlib.sha256(json.dumps(shaping, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _ungated(findings: Any) -> str | None:
+    """What is wrong with ``gate`` of ``bundle.json``, a list of what the gate found; None if nothing is."""
+    if not findings:
+        return "nothing was compared"
+    for each in findings:
+        difference = each["difference"]  # None where it was no number
+        if difference is None or not (each["compared"] > 0 and difference <= each["tolerance"]):
+            return f"{each['part']}, {each['check']}: {each['output']}"
+    return None
 
 
 def _require_listed(path: Path, values: Mapping[str, Any]) -> None:

@@ -68,8 +68,9 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 
 def examine(detector: Detector, given: Given, log: Callable[[str], None]) -> list[gate.Finding]:
-    """What can be known of a graph without its model: that boxes and logits are such, and that no image of a batch
-    depends on the others. Raises ``ModelError`` when they are not.
+    """What can be known of a graph without its model: that boxes and logits are such, and that no image depends on the
+    others of its batch, or, where a batch is one image, on the one before. Raises ``ModelError`` when boxes or logits
+    are not such; differences are findings.
     """
     findings: list[gate.Finding] = []
     asked = np.arange(len(detector.spec.labels))
@@ -106,19 +107,19 @@ def _check_ranges(detector: Detector, outputs: Mapping[str, Array], hint: str) -
 def _slots(
     detector: Detector, size: tuple[int, int], inputs: Mapping[str, Array], alone: Mapping[str, Array]
 ) -> list[gate.Finding]:
-    """The same picture in every slot of a batch among mirrored ones of other levels."""
+    """The same picture in every slot of a batch among mirrored ones of other levels; of a batch of one, after such."""
     batch = detector.spec.batch
-    if batch == 1:
-        return []
     findings = []
-    picture = gate.draw(*size)
-    neighbours = [detector.preprocess(np.roll(picture, 37 * k, axis=1)[::-1] // k) for k in range(1, batch)]
+    picture, told = gate.draw(*size), f"picture of {size[1]}x{size[0]}"
+    others = [detector.preprocess(np.roll(picture, 37 * k, axis=1)[::-1] // k) for k in range(1, max(batch, 2))]
     asked = np.arange(len(detector.spec.labels))
     for slot in range(batch):
-        rows = [*neighbours[:slot], inputs, *neighbours[slot:]]
+        if batch == 1:
+            detector.run(stack(others), [asked])
+        rows = [inputs] if batch == 1 else [*others[:slot], inputs, *others[slot:]]
         found = detector.run(stack(rows), [asked] * batch)
+        check = f"{told} after another" if batch == 1 else f"{told} in slot {slot} of {batch} against alone"
         for name in ("logits", "boxes"):
             difference = float(np.abs(found[name][slot] - alone[name][0]).max(initial=0))
-            check = f"picture of {size[1]}x{size[0]} in slot {slot} of {batch} against alone"
             findings.append(gate.Finding("whole", check, name, difference, gate.TOLERANCE, alone[name][0].size))
     return findings

@@ -136,7 +136,7 @@ def _halved(loaded: Loaded, folder: Path, suffix: str, log: Callable[[str], None
         findings += examine_half(name, part, folder / f"{name}{suffix}")
     if all(finding.passed for finding in findings):
         log("comparing the whole in fp16 with the original")
-        halves = replace(load_bundle(folder), parts={name: f"{name}{suffix}" for name in loaded.parts})
+        halves = replace(load_bundle(folder, gated=False), parts={name: f"{name}{suffix}" for name in loaded.parts})
         findings += [_of_half(finding) for finding in gate.examine_bundle(loaded, halves, HALF)]
     return findings
 

@@ -20,6 +20,12 @@ def odd_images():
 
 
 @pytest.fixture(scope="session")
+def bundle_example():
+    """The module that writes a bundle by hand."""
+    return load_module("bundle_example")
+
+
+@pytest.fixture(scope="session")
 def report_example():
     """The module that makes an analysis, a card and a page by hand."""
     return load_module("report_example")

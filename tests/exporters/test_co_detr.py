@@ -133,6 +133,11 @@ def test_batch_and_sizes_may_be_fixed_or_free(made, options):
     detector = CoDetr(bundle, "co-detr")
     assert detector.spec.batch == (1 if options.get("batch") == 1 else 4)
     assert list(bundle.parts) == (["image"] if "height" in options else ["image-80x134"])
+    told = json.loads((bundle.folder / "bundle.json").read_text())["gate"]
+    assert {each["output"] for each in told} == {"logits", "boxes"}
+    assert all(each["compared"] and each["difference"] <= each["tolerance"] for each in told)
+    end = "after another" if detector.spec.batch == 1 else "of 4 against alone"
+    assert all(each["check"].endswith(end) for each in told)
 
 
 def test_a_folder_may_hold_a_file_for_each_size_and_weights_beside_them(tmp_path):

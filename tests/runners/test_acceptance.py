@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from tallymill.errors import ModelError
@@ -7,13 +5,9 @@ from tallymill.runners.acceptance import require_not_refused
 
 
 @pytest.fixture
-def bundle(tmp_path):
+def bundle(tmp_path, bundle_example):
     def make(name, runtime, **told):
-        (tmp_path / name).mkdir()
-        values = {"format": 1, "name": name, "family": "owlvit", "runtime": runtime, "precision": "fp32"}
-        values |= {"parts": {}, "numbers": {}, "tokenizer": None, "files": {}, **told}
-        (tmp_path / name / "bundle.json").write_text(json.dumps(values))
-        return tmp_path / name
+        return bundle_example.write(tmp_path / name, name=name, runtime=runtime, **told)
 
     return make
 

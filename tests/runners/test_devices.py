@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from tallymill.engine import devices
@@ -100,21 +98,7 @@ def test_auto_stays_with_what_the_run_was_made_on(here, models, tmp_path):
     assert str(tmp_path) in caught.value.message
 
 
-def test_the_runtime_is_that_of_the_bundle(tmp_path):
-    (tmp_path / "bundle.json").write_text(
-        json.dumps(
-            {
-                "format": 1,
-                "name": "m",
-                "family": "owlvit",
-                "runtime": "tensorrt",
-                "precision": "fp32",
-                "parts": {},
-                "numbers": {},
-                "tokenizer": None,
-                "files": {},
-            }
-        )
-    )
+def test_the_runtime_is_that_of_the_bundle(tmp_path, bundle_example):
+    bundle_example.write(tmp_path, runtime="tensorrt")
     with pytest.raises(ModelError, match="mine: made for a card alone"):
         choose_devices("auto", {"mine": tmp_path, "other": tmp_path / "m.onnx"})
