@@ -236,18 +236,17 @@ def _original(
     """The model that a bundle was made of. Raises ``ModelError`` when it is another one."""
     if recipe.given:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, and there is no original to compare it with")
-    made_of, given = manifest["source"]["sha256"], weights.digest(source)
-    if None not in (made_of, given) and made_of != given:
-        raise ModelError(
-            f"{source}: these are not the weights that {bundle.folder} was made of (their SHA-256 differs)",
-            hint="--weights names the folder or the file that was exported",
-        )
+    local = weights.is_local(source)
+    if local:  # of an id the files are there when it has been loaded
+        _require_same(bundle, manifest, source)
     buckets = [tuple(size) for size in bundle.numbers.get("buckets") or ()]
     takes = buckets and "buckets" in inspect.signature(recipe.load).parameters
     log(f"loading {source}")
     loaded = recipe.load(source, **({"buckets": buckets} if takes else {}))
     if not isinstance(loaded, Loaded):
         raise TypeError(f"{recipe.name} has no original")
+    if not local:
+        _require_same(bundle, manifest, source)
     numbers = json.loads(json.dumps(dict(loaded.numbers)))
     if (loaded.family, set(loaded.parts), numbers) != (bundle.family, set(bundle.parts), dict(bundle.numbers)):
         raise ModelError(
@@ -255,6 +254,17 @@ def _original(
             hint="export it anew (tallymill export)",
         )
     return loaded
+
+
+def _require_same(bundle: Bundle, manifest: Mapping[str, Any], source: str | Path) -> None:
+    told = manifest["source"]
+    made_of = weights.Origin(told["weights"], told["revision"], told["files"])
+    difference = made_of.unlike(weights.origin(source))
+    if difference is not None:
+        raise ModelError(
+            f"{source}: these are not the weights that {bundle.folder} was made of ({difference})",
+            hint="--weights names the folder or the file that was exported",
+        )
 
 
 def write(folder: Path, changes: Mapping[str, Any]) -> None:

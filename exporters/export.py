@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import os
@@ -20,7 +19,7 @@ from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import acceptance, gate, to_tensorrt, to_torch, weights
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
-from tallymill.exporters.hub import bundle_folder
+from tallymill.exporters.hub import bundle_folder, sha256
 from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
 from tallymill.exporters.to_onnx import OPSET, export_part
 
@@ -215,7 +214,7 @@ def _manifest(
 ) -> dict[str, Any]:
     tokenizer = loaded.tokenizer if isinstance(loaded, Loaded) else None
     hashes = _hashes(files)
-    digest = weights.digest(source)
+    origin = weights.origin(source)
     return {
         "format": FORMAT,
         "name": recipe.name,
@@ -227,8 +226,10 @@ def _manifest(
         "tokenizer": None if tokenizer is None else "tokenizer.json",
         "files": hashes,
         "source": {
-            "weights": str(source) if digest is None else Path(source).resolve().name,
-            "sha256": digest,
+            "weights": origin.name,
+            "revision": origin.revision,
+            "sha256": origin.sha256,
+            "files": dict(origin.files),
             "licence": recipe.licence,
         },
         "opset": OPSET if isinstance(loaded, Loaded) else None,
@@ -243,7 +244,7 @@ def _cores() -> int:
 
 
 def _hashes(files: Iterable[Path]) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {file.name: sha256(file) for file in files}
 
 
 def _write(folder: Path, manifest: dict[str, Any]) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tallymill.errors import ModelError
+from tallymill.exporters.hub import sha256
 
 T = TypeVar("T")
 # Buffers of a model that no weights need to have: a count of training, and constants that transformers makes of the
 # config (each point of deformable sampling has one divided by the number of points of its level).
 _COMPUTED = ("num_batches_tracked", "n_points_scale", "num_points_scale")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
+_BESIDE = ("*.json", "vocab.txt", "merges.txt")
 
 
 def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any) -> T:
@@ -65,16 +71,63 @@ def is_local(weights: str | Path) -> bool:
     return False
 
 
-def digest(weights: str | Path) -> str | None:
-    """SHA-256 over the names and contents of a folder's weight files, or of one file's; None for an id, whose files
-    are not ours.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What weights were read from: the SHA-256 of each file, by its name, and of a model of Hugging Face its revision.
+
+    ``files`` has the weights and what transformers reads beside them: config, image processor, tokenizer.
     """
-    if not is_local(weights):
+
+    name: str
+    revision: str | None
+    files: Mapping[str, str]
+
+    @property
+    def sha256(self) -> str | None:
+        """SHA-256 over the names and contents of all files; None where none could be had."""
+        lines = "".join(f"{name} {digest}\n" for name, digest in sorted(self.files.items()))
+        return hashlib.sha256(lines.encode()).hexdigest() if lines else None
+
+    def unlike(self, other: Origin) -> str | None:
+        """What tells it from another in words, or None. Of an id there are only those files that transformers fetched,
+        so that others may be absent.
+        """
+        if not (self.files and other.files):
+            return None
+        for name in sorted(self.files.keys() & other.files.keys()):
+            if self.files[name] != other.files[name]:
+                return f"the SHA-256 of {name} differs"
+        weights, others = (set(filter(_is_weights, each.files)) for each in (self, other))
+        apart = sorted(weights ^ others)
+        if apart and (self.revision is other.revision is None or not weights & others):
+            return f"{apart[0]} is only in one of them"
         return None
+
+
+def origin(weights: str | Path) -> Origin:
+    """The files of a folder, or the one file, or those of an id where Hugging Face's cache has them: after loading."""
+    if not is_local(weights):
+        snapshot = _snapshot(str(weights))
+        return Origin(str(weights), None if snapshot is None else snapshot.name, _hashes(snapshot))
     path = Path(weights)
-    files = [path] if path.is_file() else sorted(each for pattern in _WEIGHTS for each in path.glob(pattern))
-    whole = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            whole.update(f"{file.name} {hashlib.file_digest(stream, 'sha256').hexdigest()}\n".encode())
-    return whole.hexdigest()
+    if path.is_file():
+        return Origin(path.resolve().name, None, {path.name: sha256(path)})
+    return Origin(path.resolve().name, None, _hashes(path))
+
+
+def _snapshot(name: str) -> Path | None:
+    """The folder of the cache from which transformers reads an id."""
+    if find_spec("huggingface_hub") is None:
+        return None
+    config = importlib.import_module("huggingface_hub").try_to_load_from_cache(name, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _is_weights(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in _WEIGHTS)
+
+
+def _hashes(folder: Path | None) -> dict[str, str]:
+    files = {} if folder is None else {each.name: each for each in folder.iterdir() if each.is_file()}
+    read = [name for name in sorted(files) if any(fnmatch(name, pattern) for pattern in (*_WEIGHTS, *_BESIDE))]
+    return {name: sha256(files[name]) for name in read}
