@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import transformers
 
-from tallymill.bench.random_models import make_folder, stirred
+from tallymill.bench.random_models import bert_tokenizer, make_folder, stirred
 from tallymill.engine.arrays import is_array, to_device
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import Detector
@@ -126,19 +126,9 @@ def _grounding_dino(folder: Path, small: bool) -> None:
         options["text_config"] = transformers.BertConfig(**_SMALL_TOWER, vocab_size=1100, max_position_embeddings=64)
     made = transformers.GroundingDinoForObjectDetection(transformers.GroundingDinoConfig(**options))
     (stirred(made, 0.05) if small else made.eval()).save_pretrained(folder)
-    _bert_tokenizer().save_pretrained(folder)
+    bert_tokenizer().save_pretrained(folder)
     size = {"shortest_edge": 96, "longest_edge": 160} if small else {"shortest_edge": 800, "longest_edge": 1333}
     transformers.GroundingDinoImageProcessor(size=size).save_pretrained(folder)
-
-
-def _bert_tokenizer() -> Any:
-    """Letters, two words, and the tokens that close a phrase where the model looks for them."""
-    fixed = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]", 1012: ".", 1029: "?"}
-    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-    pieces = iter([*letters, *(f"##{letter}" for letter in letters), "cat", "dog"])
-    names = [fixed.get(place) or (next(pieces, None) if place > 500 else None) for place in range(1100)]
-    vocab = {piece or f"[unused{place}]": place for place, piece in enumerate(names)}
-    return transformers.BertTokenizerFast(vocab=vocab)
 
 
 def _ow_detr(folder: Path, small: bool) -> None:

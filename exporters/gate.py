@@ -14,12 +14,13 @@ from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
 from tallymill.engine.detectors.buckets import Size
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.base import Array, Session, stack
-from tallymill.exporters.pairing import Bounds, apart
+from tallymill.exporters.pairing import Bounds, apart, strongest
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part
 
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
 SMALL = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
 PICTURES = (*SMALL, (1024, 1024), (1500, 900))  # of one that resizes what it takes: some are made smaller too
+EXCUSED = 0.5  # of the boxes of a picture, how many may have lost their places to near equals
 _FILL = -1e4  # stands for -inf: logits of what is masked
 EXACT = Bounds()
 
@@ -108,10 +109,12 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
         found, wanted = _answers(loaded, detector, draw(*size), classes)
         kept = [found.scores], [scores for _, scores in wanted]
         edges = (_edge(detector.spec, kept[0], bounds), _edge(detector.spec, kept[1], bounds))
+        before = len(findings)
         for place, answer in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
             findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*size), edges)
+        findings += _excused(size, findings[before:], kept[1], edges)
     if not findings:
         check = "all pictures against the original"
         findings.append(Finding("whole", check, "boxes (pixels)", float("inf"), bounds.box, 0))
@@ -140,6 +143,18 @@ def _edge(spec: DetectorSpec, scores: Sequence[Array], bounds: Bounds) -> float:
     if not bounds.half or spec.open_vocabulary or spec.query_cap is None or len(kept) < spec.query_cap:
         return -np.inf
     return float(kept.min()) + 2 * bounds.score
+
+
+def _excused(
+    size: Size, findings: Sequence[Finding], scores: Sequence[Array], edges: tuple[float, float]
+) -> list[Finding]:
+    """Where boxes may be without partner, the share of the original's that are."""
+    if max(edges) == -np.inf:
+        return []
+    looked = sum(len(strongest(each)) for each in scores)
+    paired = sum(finding.compared for finding in findings if finding.output == "boxes (pixels)")
+    check = f"picture of {size[1]}x{size[0]} against the original"
+    return [Finding("whole", check, "share of boxes without partner", 1 - paired / looked, EXCUSED, looked)]
 
 
 def _whole(
@@ -230,7 +245,12 @@ def _compare(
 ) -> list[Finding]:
     return [
         Finding(
-            name, check, key, difference(found[key], wanted[key]), part.tolerance.get(key, TOLERANCE), wanted[key].size
+            name,
+            check,
+            key,
+            difference(found[key], wanted[key]),
+            part.tolerance.get(key, TOLERANCE),
+            compared(wanted[key]),
         )
         for key in wanted
     ]
@@ -243,8 +263,20 @@ def magnitude(values: Any) -> float:
     return float(np.sqrt(np.mean(told**2))) if told.size else 0.0
 
 
+def relative(part: Part, share: float) -> dict[str, float]:
+    """Tolerances of a part in less precision: a share of the root mean square of each output."""
+    largest = max(part.batches)
+    wanted = reference(part, part.vary(largest, largest))
+    return {key: share * magnitude(value) for key, value in wanted.items()}
+
+
+def compared(wanted: Any) -> int:
+    """How many numbers there are to compare: neither masked nor infinite."""
+    return int((np.isfinite(wanted) & (np.asarray(wanted, np.float64) > _FILL)).sum())
+
+
 def difference(found: Any, wanted: Any) -> float:
-    """Largest absolute difference; -inf equals -inf, and another shape is infinitely far."""
+    """Largest absolute difference; what is masked equals what is masked, and another shape is infinitely far."""
     if found.shape != wanted.shape:
         return float("inf")
     a, b = (np.maximum(np.asarray(value, np.float64), _FILL) for value in (found, wanted))

@@ -159,12 +159,8 @@ def examine_half(name: str, part: Part, graph: Path) -> list[gate.Finding]:
 
 def lenient(part: Part) -> Part:
     """The part with the tolerances of halves: relative to what an output is like."""
-    largest = max(part.batches)
-    tolerance = {
-        key: TOLERANCE * gate.magnitude(value)
-        for key, value in gate.reference(part, part.vary(largest, largest)).items()
-    }
-    return replace(part, batches=tuple(sorted({1, largest})), tolerance=tolerance)
+    batches = tuple(sorted({1, max(part.batches)}))
+    return replace(part, batches=batches, tolerance=gate.relative(part, TOLERANCE))
 
 
 def build(trt: Any, graph: Path, file: Path, batch: int, target: Target, longest: int = 1) -> Engine:

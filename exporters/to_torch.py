@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tallymill.engine.sessions.pytorch import TOLD, TorchSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate
@@ -21,7 +19,7 @@ from tallymill.exporters.recipes.parts import Loaded, Part
 from tallymill.exporters.torch_precision import WHOLE_PARTS, halve, mutates, packet
 
 PRECISIONS = ("fp32", "bf16")
-SHARE = 0.02  # of the largest value of an output, or of 1 if that is more: what bfloat16 may cost
+SHARE = 0.05  # of the root mean square of an output: what bfloat16 may cost
 # What only checks values that were the case in tracing, and devices and types that may be others here.
 _CHECKS = ("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size", "sym_constrain_range")
 
@@ -69,9 +67,7 @@ def into_programs(
 
 def lenient(part: Part) -> Part:
     """The part with the tolerances of bfloat16."""
-    wanted = gate.reference(part, part.vary(1, 1))
-    largest = {key: np.abs(value[np.isfinite(value)]).max(initial=1.0) for key, value in wanted.items()}
-    return replace(part, tolerance={key: SHARE * float(value) for key, value in largest.items()})
+    return replace(part, tolerance=gate.relative(part, SHARE))
 
 
 def _cores() -> int:

@@ -24,7 +24,8 @@ class DetectorSpec:
     ``fallback`` is the label, if any, that answers for every category without a label of its own.
     ``open_vocabulary``: takes any category, so that every one is covered, and its class is its place among the
     categories that were last learned.
-    ``query_cap`` is the most boxes the detector can return for one window, or None when nothing caps them.
+    ``query_cap`` is the most boxes the detector can return for one window over all categories, or None when it keeps
+    the best of each.
     """
 
     name: str

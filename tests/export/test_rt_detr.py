@@ -4,6 +4,7 @@ import re
 import shutil
 
 import numpy as np
+import onnx
 import pytest
 import safetensors.torch
 import skimage.data
@@ -13,7 +14,9 @@ import transformers
 from tallymill.engine.detectors.coco import COCO_80
 from tallymill.engine.detectors.rt_detr import RtDetr
 from tallymill.engine.sessions.base import stack
+from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import ModelError
+from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 
@@ -123,3 +126,18 @@ def test_weights_without_what_follows_from_the_config_are_taken(made, without):
     assert all(
         np.array_equal(a, b) for one, other in zip(whole, rest, strict=True) for a, b in zip(one, other, strict=True)
     )
+
+
+def test_a_first_stage_that_takes_the_worst_is_refused(made, detector, tmp_path):
+    """A TopK that gives the right values and other places, as engines have been seen to."""
+    loaded = recipe_of(MODELS[made[0]]).load(made[1])
+    graph = onnx.load(detector.session.model)
+    best = next(node for node in graph.graph.node if node.op_type == "TopK")
+    worst = onnx.helper.make_node("TopK", best.input, ["least", best.output[1]], axis=1, largest=0, name="worst")
+    best.output[1] = "right_places"
+    graph.graph.node.insert(list(graph.graph.node).index(best) + 1, worst)
+    onnx.save(graph, tmp_path / "image.onnx")
+    for file in detector.session.model.parent.glob("*.weights"):
+        shutil.copyfile(file, tmp_path / file.name)
+    findings = gate.examine("image", loaded.parts["image"], OnnxRuntimeSession(tmp_path / "image.onnx"))
+    assert "best" in {finding.output for finding in findings if not finding.passed}

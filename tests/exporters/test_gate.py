@@ -165,3 +165,23 @@ def test_near_equals_may_take_each_others_last_places_and_no_others():
     assert passes([0.9, 0.7], edge(3))
     assert passes([0.9, 0.7, 0.61], -np.inf)
     assert not passes([0.9, 0.61], edge(3))
+
+
+def test_most_boxes_have_partners_even_where_places_are_lost_to_near_equals():
+    def excused(partners):
+        findings = [gate.Finding("whole", "picture", "boxes (pixels)", 0.0, 1.0, partners)]
+        scores = [np.full(200, 0.02, np.float32), np.full(100, 0.02, np.float32)]
+        return gate._excused((10, 20), findings, scores, (0.06, 0.06))
+
+    ((kept,), (lost,)) = excused(60), excused(2)
+    assert (kept.compared, kept.passed) == (100, True)  # 50 of each category at these confidences
+    assert not lost.passed
+    assert "share of boxes without partner differs by 0.98" in str(lost)
+    assert gate._excused((10, 20), [], [np.zeros(5, np.float32)], (-np.inf, -np.inf)) == []
+
+
+@pytest.mark.parametrize(("values", "numbers"), [([-np.inf] * 3, 0), ([-2e4, 1.0, np.nan], 1), ([0.0, 2.0, -3.0], 3)])
+def test_what_is_masked_is_not_compared(values, numbers):
+    wanted = np.array(values, np.float32)
+    assert gate.compared(wanted) == numbers
+    assert gate.Finding("part", "check", "output", 0.0, 1.0, gate.compared(wanted)).passed == (numbers > 0)
