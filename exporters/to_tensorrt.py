@@ -98,7 +98,7 @@ def into_engines(
     engines: dict[str, dict[str, str]] = {}
     built: dict[str, dict[str, Any]] = {}
     suffix = ".half.onnx" if target.precision == "fp16" else ".onnx"
-    findings = _halved(loaded, folder, suffix, log) if target.precision == "fp16" else []
+    findings = halved(loaded, folder, suffix, log) if target.precision == "fp16" else []
     if not all(finding.passed for finding in findings):
         return {}, findings
     for name in loaded.parts:
@@ -127,8 +127,8 @@ def _largest(files: Mapping[str, str]) -> str:
     return files[max(files, key=int)]
 
 
-def _halved(loaded: Loaded, folder: Path, suffix: str, log: Callable[[str], None]) -> list[gate.Finding]:
-    """Write the graphs of a bundle with halves beside them, and put them before the gate, on ONNX Runtime."""
+def halved(loaded: Loaded, folder: Path, suffix: str, log: Callable[[str], None]) -> list[gate.Finding]:
+    """Write the graphs of a bundle with halves beside them, as ``PART`` and ``suffix``; what the gate found of them."""
     findings: list[gate.Finding] = []
     for name, part in loaded.parts.items():
         log(f"halving {name}")

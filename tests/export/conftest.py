@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 
 from tallymill.bench.small_models import write_small
-from tallymill.exporters import to_onnx
-from tallymill.exporters.recipes.parts import Part
+from tallymill.exporters import to_onnx, to_tensorrt
+from tallymill.exporters.gate import Finding
+from tallymill.exporters.recipes.parts import Loaded, Part
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +45,17 @@ def traced_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(to_onnx, "trace", once)
         yield
+
+
+@pytest.fixture
+def in_halves(tmp_path: Path) -> Callable[[Loaded, Path], list[Finding]]:
+    """What the gate finds of the graphs of a bundle in a folder, when they compute in float16 what bears it."""
+
+    def examine(loaded: Loaded, folder: Path) -> list[Finding]:
+        copy = Path(shutil.copytree(folder, tmp_path / "halves"))
+        return to_tensorrt.halved(loaded, copy, ".half.onnx", lambda _line: None)
+
+    return examine
 
 
 _PLAIN = (bool, int, float, str, tuple, list, type(None))

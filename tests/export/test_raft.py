@@ -22,6 +22,7 @@ from tallymill.errors import ModelError, UsageError
 from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
+from tallymill.exporters.precision import histogram
 from tallymill.exporters.recipes.raft import load, published
 from tallymill.exporters.to_onnx import export_part
 
@@ -179,3 +180,11 @@ def test_published_state_dicts_are_read(name, tmp_path):
     read = loaded.parts["flow"].module.model.state_dict()
     assert all(torch.equal(value, read[key]) for key, value in made.state_dict().items())
     assert loaded.numbers["updates"] == 12
+
+
+def test_encoders_in_halves_are_borne(weights, bundle, in_halves, tmp_path):
+    findings = in_halves(RECIPE.load(weights), bundle.folder)
+    assert all(finding.passed for finding in findings), findings
+    assert {finding.part for finding in findings} == {"flow", "whole"}
+    # Two encoders, and the updates after them.
+    assert set(histogram(tmp_path / "halves" / "flow.half.onnx")["Conv"]) == {"float16", "float32"}

@@ -8,11 +8,13 @@ import skimage.data
 import torch
 import transformers
 
+from tallymill.engine.bundles import load_bundle
 from tallymill.engine.detectors.sam3 import Sam3
 from tallymill.engine.sessions.base import stack
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
 from tallymill.exporters.masks import examine_masks
+from tallymill.exporters.precision import histogram
 
 CATEGORIES = ["cat", "wet dog"]
 PHOTOGRAPHS = [skimage.data.chelsea(), skimage.data.coffee(), skimage.data.coffee()[:40, :50]]
@@ -24,8 +26,13 @@ def folder(small_folder) -> Path:
 
 
 @pytest.fixture(scope="module")
-def detector(folder, tmp_path_factory) -> Sam3:
-    return Sam3(export(recipe_of("sam3"), folder, out=tmp_path_factory.mktemp("out") / "sam3"), "sam3")
+def bundle(folder, tmp_path_factory) -> Path:
+    return export(recipe_of("sam3"), folder, out=tmp_path_factory.mktemp("out") / "sam3").folder
+
+
+@pytest.fixture(scope="module")
+def detector(bundle) -> Sam3:
+    return Sam3(load_bundle(bundle), "sam3")
 
 
 def look(detector, images, categories=CATEGORIES):
@@ -94,3 +101,13 @@ def test_nothing_is_found_above_what_the_presence_allows(detector):
     found = detector.decode(outputs, 0, PHOTOGRAPHS[0].shape[:2], np.arange(2), 0.05)
     assert not len(found.scores)
     assert not len(detector.segment(outputs, 0, 0, (30, 40), 0.05).masks)
+
+
+def test_halves_are_borne_and_texts_are_none(folder, bundle, in_halves, tmp_path):
+    findings = in_halves(recipe_of("sam3").load(folder), bundle)
+    assert all(finding.passed for finding in findings), findings
+    assert {finding.output for finding in findings} >= {"fine", "logits", "presence", "boxes", "masks"}
+    dtypes = {part: histogram(tmp_path / "halves" / f"{part}.half.onnx") for part in ("vision", "text", "decoder")}
+    assert set(dtypes["text"]["MatMul"]) == {"float32"}
+    assert "float16" in dtypes["vision"]["MatMul"]
+    assert "float16" in dtypes["decoder"]["MatMul"]

@@ -19,6 +19,7 @@ from tallymill.errors import ModelError, UsageError
 from tallymill.exporters import gate
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export
+from tallymill.exporters.precision import histogram
 
 COFFEE = skimage.data.coffee()
 RECIPE = recipe_of("swin2sr-x2")
@@ -104,3 +105,12 @@ def test_images_and_buckets_that_it_cannot_take(bundle, folder):
         RECIPE.load(folder, buckets=[(24, 30)])
     with pytest.raises(ModelError, match="of the family 'raft', not 'swin2sr'"):
         Swin2Sr(replace(bundle, family="raft"))
+
+
+def test_halves_are_borne_and_every_product_is_one(folder, bundle, in_halves, tmp_path):
+    findings = in_halves(RECIPE.load(folder, buckets=BUCKETS), bundle.folder)
+    assert all(finding.passed for finding in findings), findings
+    assert {finding.part for finding in findings} == {"image-24x32", "image-32x32", "whole"}
+    dtypes = histogram(tmp_path / "halves" / "image-24x32.half.onnx")
+    assert set(dtypes["MatMul"]) == {"float16"}
+    assert set(dtypes["Softmax"]) == set(dtypes["LayerNormalization"]) == {"float32"}
