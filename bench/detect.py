@@ -1,7 +1,9 @@
-"""Detection of two categories an image: tallymill on ONNX Runtime beside the pipeline of transformers, same weights.
+"""Detection of two categories an image: tallymill on ONNX Runtime beside transformers, same weights.
 
-The weights are random, the sizes those that are published. Images lie decoded in memory; each peer prepares, runs and
-reads them. The model is exported first, which takes minutes. Needs ``pip install 'tallymill[bench,cpu,export]'``.
+There are two of transformers: its pipeline, which passes an image through the model once a category, and its processor
+and model as one may call them oneself, with the categories of an image in one pass. The weights are random, the sizes
+those that are published. Images lie decoded in memory; each peer prepares, runs and reads them. The model is exported
+first, which takes minutes. Needs ``pip install 'tallymill[bench,cpu,export]'``.
 """
 
 from __future__ import annotations
@@ -38,20 +40,27 @@ from tallymill.exporters.recipes import grounding_dino, owl
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model, how the pipeline of transformers is asked for a category, and how the two are compared first.
+    """A model, its processor in transformers, how that is asked for a category, and how the peers are compared first.
 
     ``alone``: the pipeline asks for one category at a time, of which the answer depends; so it is compared for one.
     """
 
     model: str
+    processor: str
     label: str
     options: Mapping[str, Any] = field(default_factory=dict)
     alone: bool = False
 
 
 CASES = (
-    Case("owlvit-base-patch32", owl.TEMPLATE),
-    Case("grounding-dino-tiny", grounding_dino.TEMPLATE + ".", {"buckets": ((800, 800),)}, alone=True),
+    Case("owlvit-base-patch32", "OwlViTProcessor", owl.TEMPLATE),
+    Case(
+        "grounding-dino-tiny",
+        "GroundingDinoProcessor",
+        grounding_dino.TEMPLATE + ".",
+        {"buckets": ((800, 800),)},
+        alone=True,
+    ),
 )
 MODELS = tuple(case.model for case in CASES)
 IMAGES, ROUNDS, THREADS = 16, 3, 2
@@ -78,11 +87,13 @@ def _model(case: Case, pictures: list[NDArray[np.uint8]], rounds: int) -> dict[s
     with tempfile.TemporaryDirectory() as scratch:
         folder = make_folder(recipe_of(name).family, Path(scratch) / "weights")
         bundle = export(recipe_of(name), folder, out=Path(scratch) / "bundle", options=case.options)
-        ours, peer = Ours(bundle, name), _pipeline(folder, case.label)
-        asked = CATEGORIES[:1] if case.alone else CATEGORIES
+        ours, pipeline, passes = Ours(bundle, name), _pipeline(folder, case.label), _passes(folder, case)
         agree = _agree_on_boxes if case.alone else _agree
-        agree(ours(pictures[:2], asked), peer(pictures[:2], asked))
-        timing = in_turns({"tallymill": lambda: ours(pictures), "pipeline": lambda: peer(pictures)}, rounds)
+        asked = CATEGORIES[:1] if case.alone else CATEGORIES
+        agree(ours(pictures[:2], asked), pipeline(pictures[:2], asked))
+        agree(ours(pictures[:2], CATEGORIES[:1]), passes(pictures[:2], CATEGORIES[:1]))
+        peers = {"tallymill": ours, "transformers, pipeline": pipeline, "transformers, one pass": passes}
+        timing = in_turns({peer: partial(call, pictures) for peer, call in peers.items()}, rounds)
         return {
             "peers": [
                 {
@@ -155,6 +166,33 @@ def _pipeline(folder: Path, label: str) -> Callable[..., list[tuple[Any, Any]]]:
             (np.array([list(box["box"].values()) for box in boxes]), np.array([box["score"] for box in boxes]))
             for boxes in found
         ]
+
+    return call
+
+
+def _passes(folder: Path, case: Case) -> Callable[..., list[tuple[Any, Any]]]:
+    """One pass an image for all categories, with the processor of transformers before it and after; of a box only the
+    best category is told.
+    """
+    import torch
+    import transformers
+    from PIL import Image
+
+    images = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil")
+    processor = getattr(transformers, case.processor)(images, transformers.AutoTokenizer.from_pretrained(folder))
+    model = transformers.AutoModelForZeroShotObjectDetection.from_pretrained(folder).eval()
+
+    def call(pictures: Sequence[NDArray[np.uint8]], categories: Sequence[str] = CATEGORIES) -> list[tuple[Any, Any]]:
+        labels, answers = [case.label.format(name) for name in categories], []
+        for picture in pictures:
+            inputs = processor(images=Image.fromarray(picture), text=[labels], return_tensors="pt")
+            with torch.no_grad():
+                outputs = model(**inputs)
+            (found,) = processor.post_process_grounded_object_detection(
+                outputs, threshold=FLOOR, target_sizes=[picture.shape[:2]]
+            )
+            answers.append((found["boxes"].numpy(), found["scores"].numpy()))
+        return answers
 
     return call
 

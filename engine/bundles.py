@@ -149,12 +149,13 @@ def is_bundle(folder: Path) -> bool:
 _checked: dict[tuple[Path, bytes], Bundle] = {}
 
 
-def load_bundle(folder: Path, *, gated: bool = True) -> Bundle:
+def load_bundle(folder: str | Path, *, gated: bool = True) -> Bundle:
     """Read a bundle and check every file against its SHA-256, once in a process.
 
     Raises ``ModelError`` naming the file that is absent, damaged, or of another format, and for a bundle that has not
     passed the gate, unless that is not asked for (``gated``): the gate itself needs one.
     """
+    folder = Path(folder)
     path = folder / MANIFEST
     try:
         content = path.read_bytes()

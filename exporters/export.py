@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, load_bundle
+from tallymill.engine.bundles import FORMAT, MANIFEST, Bundle, digest_of, is_bundle, load_bundle
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
@@ -46,10 +46,10 @@ def export(
     ``source`` is the folder or the Hugging Face id of the weights (default: where the recipe's model is published);
     ``out`` the folder of the bundle (default: in the cache, where ensembles find it by the model's name); ``options``
     what the recipe takes besides, such as ``buckets``; ``engines`` what engines of TensorRT are built for; a bundle of
-    them, or of programs, is named after that too. What was there is replaced when the new one is
-    whole. Raises ``ModelError``
-    when weights cannot be had, cannot be exported, or when the graph differs from the model: then nothing is installed;
-    ``UsageError`` for an option that the recipe does not know.
+    them, or of programs, is named after that too. A bundle that was there is replaced when the new one is whole.
+    Raises ``ModelError`` when weights cannot be had or exported, when ``out`` is something else than a bundle, or when
+    the graph differs from the model: then nothing is installed; ``UsageError`` for an option that the recipe does not
+    know.
 
     Engines are run too, where there is a card that can, and are not installed unless they answer as the model does (see
     ``acceptance``); where there is none, the last lines of the ``log`` say so.
@@ -63,15 +63,18 @@ def export(
     if engines is not None:
         to_tensorrt.check(engines)
     source = recipe.weights if source is None else source
+    target = bundle_folder(_name(recipe.name, engines, programs)) if out is None else out
+    known = _known(recipe, options or {})
+    if out is not None:  # the cache is our own
+        require_free(out)  # before the work, and again when it is done
     log(f"loading {source}")
-    loaded = recipe.load(source, **_known(recipe, options or {}))
+    loaded = recipe.load(source, **known)
     if isinstance(loaded, Given) and engines is not None:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, of which no engines are built yet")
     if isinstance(loaded, Given) and programs is not None:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, which torch does not run")
     if isinstance(loaded, Loaded) and engines is not None:
         to_tensorrt.check_parts(loaded)
-    target = bundle_folder(_name(recipe.name, engines, programs)) if out is None else out
     place = None if engines is None else acceptance.place_for(engines)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +90,8 @@ def export(
             _refuse(recipe.name, findings, "the exported graph is not the model", _EXPORTING)
             if place is not None and place.device is not None and isinstance(loaded, Loaded):
                 _accept(recipe.name, loaded, built, place, log)
+            if out is not None:
+                require_free(out)
             _replace(built, target, Path(scratch) / "before")
     except OSError as exc:
         raise ModelError(f"{target}: cannot be written: {exc}", hint="--out FOLDER takes another place") from exc
@@ -261,11 +266,28 @@ def _refuse(name: str, findings: Sequence[gate.Finding], fault: str, others: str
         )
 
 
+def require_free(target: Path) -> None:
+    """Nothing but a bundle, or an empty folder, is replaced, and no file beside a bundle's is lost.
+
+    Raises ``ModelError``.
+    """
+    if not target.exists():
+        return
+    hint = "remove it, or --out FOLDER takes another place"
+    if not target.is_dir() or (any(target.iterdir()) and not is_bundle(target)):
+        raise ModelError(f"{target}: is there and is no bundle", hint=hint)
+    try:
+        listed = {MANIFEST, *json.loads((target / MANIFEST).read_bytes())["files"]} if is_bundle(target) else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ModelError(f"{target}: is there, and its {MANIFEST} cannot be read", hint=hint) from None
+    others = sorted(each.name for each in target.iterdir() if each.name not in listed)
+    if others:
+        raise ModelError(f"{target}: holds {others[0]}, which is not of the bundle there", hint=hint)
+
+
 def _replace(built: Path, target: Path, before: Path) -> None:
     """Put a bundle in the place of another, which comes back if that fails."""
     if target.exists():
-        if not (target / MANIFEST).exists() and (not target.is_dir() or any(target.iterdir())):
-            raise ModelError(f"{target}: is there and is no bundle", hint="--out FOLDER takes another place")
         target.rename(before)
     try:
         built.rename(target)

@@ -62,6 +62,41 @@ def list_models(*, recipes: Mapping[str, Recipe] = RECIPES) -> list[ModelInfo]:
     return infos
 
 
+@dataclass(frozen=True, slots=True)
+class BundleInfo:
+    """A bundle in the cache; ``size`` is that of all its files in bytes, ``name`` that of its folder."""
+
+    name: str
+    weights: str
+    licence: str
+    runtime: str
+    precision: str
+    size: int
+    path: Path
+
+
+def list_bundles() -> list[BundleInfo]:
+    """Every bundle in the cache whose manifest can be read; its files are checked when it is opened."""
+    infos = []
+    for manifest in sorted((cache_folder() / "bundles").glob("[!.]*/bundle.json")):
+        try:
+            values = json.loads(manifest.read_bytes())
+            source = values["source"]
+            info = BundleInfo(
+                name=manifest.parent.name,
+                weights=str(source["weights"]),
+                licence=str(source["licence"]),
+                runtime=str(values["runtime"]),
+                precision=str(values["precision"]),
+                size=sum(each.stat().st_size for each in manifest.parent.iterdir()),
+                path=manifest.parent,
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a sweep that needs it says what is wrong with it
+        infos.append(info)
+    return infos
+
+
 def path(name: str, *, recipes: Mapping[str, Recipe] = RECIPES) -> Path:
     """The ONNX file of a model that is in the cache.
 
@@ -131,8 +166,14 @@ def bundle_folder(name: str) -> Path:
 
 def _recipe(name: str, recipes: Mapping[str, Recipe]) -> Recipe:
     if name not in recipes:
+        from tallymill.exporters.catalogue import CATALOGUE  # which needs this module
+
+        if name in CATALOGUE or name == "numbench":
+            what = "exported from published weights, not fetched"
+            hint = f"tallymill export {name}" if name in CATALOGUE else "`tallymill export` makes each of its models"
+            raise ModelError(f"{name!r} is {what}", hint=hint)
         known = ", ".join([*recipes, *ENSEMBLES])
-        raise ModelError(f"there is no model named {name!r}", hint=f"known names: {known}")
+        raise ModelError(f"there is no model named {name!r}", hint=f"known names: {known}; `tallymill export` has more")
     return recipes[name]
 
 

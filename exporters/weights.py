@@ -18,6 +18,12 @@ T = TypeVar("T")
 # Buffers of a model that no weights need to have: a count of training, and constants that transformers makes of the
 # config (each point of deformable sampling has one divided by the number of points of its level).
 _COMPUTED = ("num_batches_tracked", "n_points_scale", "num_points_scale")
+# What config.json calls the models that are exported from a folder. transformers loads a model of one kind from the
+# weights of another as well as it can, or fails in it somewhere.
+_TYPES = frozenset(
+    {"deformable_detr", "d_fine", "grounding-dino", "mm-grounding-dino", "owlv2", "owlvit", "rf_detr", "rt_detr"}
+    | {"rt_detr_v2", "sam3", "sam3_video", "swin2sr"}
+)
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
 _BESIDE = ("*.json", "vocab.txt", "merges.txt")
 
@@ -46,8 +52,9 @@ def model_from(kind: Any, weights: str | Path) -> Any:
     not learn (means and variances of a batch norm) among them.
 
     transformers itself makes up what is missing, at random or as a layer has it before it is trained, and says so in
-    its log alone. Raises ``ModelError``.
+    its log alone. Raises ``ModelError``, for the weights of a model of another kind too.
     """
+    _require_type(kind, weights)
     model, told = from_pretrained(kind.from_pretrained, weights, output_loading_info=True)
     needed = {name for name in model.state_dict() if name.rpartition(".")[2] not in _COMPUTED}
     missing = sorted(needed & set(told["missing_keys"]))
@@ -62,12 +69,33 @@ def model_from(kind: Any, weights: str | Path) -> Any:
     return model.float().eval()
 
 
+def _require_type(kind: Any, weights: str | Path) -> None:
+    """``kind`` is a class of transformers; one of their automatic classes takes what its caller looks at."""
+    if getattr(kind, "config_class", None) is None:
+        return
+    wanted, found = kind.config_class.model_type, _type_of(weights)
+    # SAM 3 is published within its tracker, from which transformers takes it.
+    if found in _TYPES and found.removesuffix("_video") != wanted:
+        raise ModelError(
+            f"{weights}: config.json: model_type = {found!r}; wanted {wanted!r}",
+            hint="these are the weights of another model: `tallymill export --help` says where names are listed",
+        )
+
+
+def _type_of(weights: str | Path) -> Any:
+    config = importlib.import_module("transformers").PreTrainedConfig.get_config_dict
+    values, _ = from_pretrained(config, weights)
+    return values.get("model_type")
+
+
 def is_local(weights: str | Path) -> bool:
     """Whether it is a folder or a file rather than an id. Raises ``ModelError`` for a path where there is neither."""
-    if Path(weights).exists():
+    text = str(weights)
+    if text and Path(weights).exists():
         return True
-    if isinstance(weights, Path) or str(weights).startswith((".", "/", "~")) or str(weights).count("/") > 1:
-        raise ModelError(f"{weights}: no such folder or file", hint="a folder with config.json and the weights")
+    if isinstance(weights, Path) or text.startswith((".", "/", "~")) or text.count("/") != 1:
+        hint = "wanted a folder with config.json and the weights, or an id of Hugging Face, which is OWNER/NAME"
+        raise ModelError(f"{text!r}: no such folder or file", hint=hint)
     return False
 
 

@@ -21,7 +21,7 @@ from tallymill.engine.detectors.coco import COCO_80, COCO_SYNONYMS
 from tallymill.engine.numbench.scores import ERROR, SCORED, UNCOVERED
 from tallymill.engine.report import tables
 from tallymill.errors import TallymillError
-from tallymill.exporters.hub import ModelInfo
+from tallymill.exporters.hub import BundleInfo, ModelInfo
 from tallymill.runners.fitting import blocks
 from tallymill.runners.score_table import Group, ScoreTable
 from tallymill.runners.single import ImageScore
@@ -237,14 +237,21 @@ def _headline(result: ImageScore) -> str:
     return f"{result.image}: {result.status}: {result.error}"
 
 
-def show_models(models: Sequence[ModelInfo]) -> None:
-    """The catalogue, and what of it is here."""
+def show_models(models: Sequence[ModelInfo], bundles: Sequence[BundleInfo]) -> None:
+    """The catalogue, and what of it is here; then what has been exported."""
     table = columns(["model", "package", "licence", "size", "where"], box=box.HEAVY_HEAD)
     for model in models:
         size = "" if model.size is None else f"{model.size / 1e6:.1f} MB"
         where = "not fetched" if model.path is None else str(model.path)
         table.add_row(model.name, f"{model.package}@{model.version}", model.licence, size, where)
     out.print(table)
+    if bundles:
+        table = columns(["exported", "weights", "licence", "for", "size", "where"], box=box.HEAVY_HEAD)
+        for bundle in bundles:
+            kind = f"{bundle.runtime} {bundle.precision}"
+            size = f"{bundle.size / 1e6:.1f} MB"
+            table.add_row(bundle.name, bundle.weights, bundle.licence, kind, size, str(bundle.path))
+        out.print(table)
 
 
 def show_categories() -> None:

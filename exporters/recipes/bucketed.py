@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallymill.engine.detectors.buckets import Size
+from tallymill.engine.detectors.buckets import Size, name
+from tallymill.errors import UsageError
 
 _LARGE = 512 * 512
 
@@ -19,6 +20,15 @@ def pictures(buckets: Sequence[Size]) -> tuple[Size, ...]:
             longest = oblong * max(size) if size[0] != size[1] else max(size)
             found.append((round(scale * min(size[0], longest)), round(scale * min(size[1], longest))))
     return tuple(dict.fromkeys(found))
+
+
+def require_levels(buckets: Sequence[Size], stride: int = 64) -> None:
+    """Raises ``UsageError`` for a size of which the coarsest level, one place each ``stride`` pixels, is one place:
+    a group norm over it has nothing to compare, and torch cannot export it.
+    """
+    for size in buckets:
+        if max(size) <= stride:
+            raise UsageError(f"--buckets {name(size)}: too small, a side has to be above {stride}")
 
 
 def batches(size: Size) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from tallymill.exporters.published import (
     whole,
     wrong,
 )
-from tallymill.exporters.recipes.bucketed import batches, pictures
+from tallymill.exporters.recipes.bucketed import batches, pictures, require_levels
 from tallymill.exporters.recipes.closed import following
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
@@ -43,6 +43,7 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
     """Cut ``GroundingDinoForObjectDetection`` (or MM…) into ``text`` and, for every bucket, ``image-HxW``."""
     from transformers import AutoImageProcessor, AutoModelForZeroShotObjectDetection, AutoTokenizer
 
+    require_levels(buckets)
     model = model_from(AutoModelForZeroShotObjectDetection, weights)
     if model.config.model_type not in _KINDS or not model.config.two_stage:
         raise ModelError(f"{weights}: a {model.config.model_type}, not a Grounding DINO of two stages")

@@ -16,7 +16,7 @@ from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 from tallymill.exporters.published import edges, is_whole, normalisation, resampling
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
-from tallymill.exporters.recipes.bucketed import batches, pictures
+from tallymill.exporters.recipes.bucketed import batches, pictures, require_levels
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 from tallymill.exporters.weights import from_pretrained, is_local, model_from
@@ -64,9 +64,10 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
     """One part a bucket. ``weights``: a checkpoint, a folder with one, or a folder in the form of transformers, whose
     labels are taken from its ``id2label`` if it has been filled in.
     """
+    require_levels(buckets)
     if not is_local(weights):
         raise ModelError(
-            f"the weights of OW-DETR are not on Hugging Face, nor is {str(weights)!r} a file",
+            f"the weights of OW-DETR are on no hub, and there is no file or folder {str(weights)!r}",
             hint="fetch a checkpoint by the links in the README of github.com/akshitac8/OW-DETR; then --weights FILE",
         )
     path = Path(weights)

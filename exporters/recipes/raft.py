@@ -18,7 +18,6 @@ from tallymill.engine.flow.raft import ANY, FAMILY, LEAST, STEP, Raft, ends_of, 
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import is_local
 
 UPDATES = 12  # of the published models; each refines the flow of the one before
 TOLERANCE, HALF = 0.01, 0.5  # pixels, of the whole model and of one with encoders in half precision
@@ -26,6 +25,7 @@ TOLERANCE, HALF = 0.01, 0.5  # pixels, of the whole model and of one with encode
 _SIZES: Mapping[int, Size] = {0: (136, 144), 1: (128, 144), 2: (136, 128)}
 _URL = "https://download.pytorch.org/models/"
 _FILES = {"raft_large": "raft_large_C_T_SKHT_V2-ff5fadd5.pth", "raft_small": "raft_small_C_T_V2-01064c6d.pth"}
+_HINT = f"fetch {' or '.join(_URL + file for file in _FILES.values())}; then --weights FILE"
 
 
 def published(kind: str) -> Any:
@@ -70,20 +70,26 @@ def load(
 def _read(weights: str | Path, model: Any) -> Any:
     import torch
 
-    if not is_local(weights) or not Path(weights).is_file():
+    if not str(weights) or not Path(weights).is_file():
         raise ModelError(
             f"the weights of RAFT are a file, and {str(weights)!r} is none",
-            hint=f"fetch {' or '.join(_URL + file for file in _FILES.values())}; then --weights FILE",
+            hint=_HINT,
         )
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as exc:
         reason = str(exc).strip().partition("\n")[0]
         raise ModelError(f"{weights}: torch cannot read it as weights: {reason}") from exc
+    wanted = set(model.state_dict())
+    if not isinstance(state, Mapping) or set(state) != wanted:
+        found = set(state) if isinstance(state, Mapping) else set()
+        reason = f"{len(wanted - found)} of {len(wanted)} are missing, {len(found - wanted)} have other names"
+        raise ModelError(f"{weights}: its weights are not those of this RAFT: {reason}", hint=_HINT)
     try:
         model.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError) as exc:
-        raise ModelError(f"{weights}: its weights are not those of this RAFT: {exc}") from exc
+        reason = str(exc).strip().splitlines()[-1].strip()
+        raise ModelError(f"{weights}: its weights are not those of this RAFT: {reason}", hint=_HINT) from exc
     return model.float().eval()
 
 

@@ -167,7 +167,7 @@ def test_classes_that_a_checkpoint_had_not_yet_met_fall_on_unknown(model, tmp_pa
 
 
 def test_what_is_no_checkpoint_is_told(model, tmp_path):
-    with pytest.raises(ModelError, match="not on Hugging Face"):
+    with pytest.raises(ModelError, match="of OW-DETR are on no hub"):
         load("akshitac8/OW-DETR")
     with pytest.raises(ModelError, match="no such folder or file"):
         load(tmp_path / "none.pth")

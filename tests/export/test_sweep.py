@@ -85,7 +85,7 @@ def test_weights_that_are_not_there_say_how_to_bring_them(workplace, capsys):
     assert "google/owlvit-base-patch32" in told
     assert "--weights FOLDER" in told
     assert tallymill("export", "owlvit-base-patch32", "--weights", "./nowhere") == 1
-    assert "nowhere: no such folder" in capsys.readouterr().err
+    assert "nowhere': no such folder" in capsys.readouterr().err
     assert tallymill("export", "owlvit-base-patch99") == 2
     assert not (workplace / "cache").exists()
 

@@ -70,3 +70,12 @@ def test_a_bundle_of_an_id_is_checked_against_a_folder_and_against_the_id(reposi
     config.write_text(config.read_text() + "\n")
     with pytest.raises(ModelError, match=r"owner/model: these are not the weights .* of config\.json differs"):
         acceptance.check(bundle.folder, RECIPE, "owner/model", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [("rf-detr-nano", "d_fine"), ("rt-detr-v2-r18", "d_fine"), ("sam3", "owlvit"), ("ow-detr", "rf_detr")],
+)
+def test_weights_of_a_model_of_another_kind_are_refused(small_folder, model, family):
+    with pytest.raises(ModelError, match=r"config\.json: model_type = '.*'; wanted '.*'"):
+        recipe_of(model).load(small_folder(family))

@@ -61,7 +61,7 @@ SetAgain = Annotated[
     ),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
-Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu) or a TOML file.")]
+Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu, numbench) or a TOML file.")]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, or cards such as cuda:0,1.")]
 
 

@@ -1,4 +1,4 @@
-"""``tallymill models``: the shipped models."""
+"""``tallymill models``: the shipped models, and what was exported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app.command(models)
 
 @models.command(name="list")
 def models_list(*, categories: Annotated[bool, Parameter(negative=())] = False, as_json: Json = False) -> int:
-    """List the shipped models and where they are cached.
+    """List the shipped models and those that were exported, and where they are cached.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def models_list(*, categories: Annotated[bool, Parameter(negative=())] = False, 
         else:
             console.show_categories()
         return DONE
-    found = hub.list_models()
+    found, bundles = hub.list_models(), hub.list_bundles()
     if as_json:
-        paths = [None if model.path is None else str(model.path) for model in found]
-        print_json([{**dataclasses.asdict(model), "path": path} for model, path in zip(found, paths, strict=True)])
+        told = [*map(dataclasses.asdict, found), *map(dataclasses.asdict, bundles)]
+        print_json([{**each, "path": None if each["path"] is None else str(each["path"])} for each in told])
     else:
-        console.show_models(found)
+        console.show_models(found, bundles)
     return DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,32 @@ def test_a_model_that_was_not_fetched_is_an_error_that_says_how(recipes):
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(ask):
     with pytest.raises(ModelError, match="'yolo'") as caught:
         ask("yolo")
-    assert caught.value.hint == "known names: coco-ssd, nanodet, centernet, upscaler-2x, coco-cpu, abacus-cpu"
+    known = "known names: coco-ssd, nanodet, centernet, upscaler-2x, coco-cpu, abacus-cpu"
+    assert (caught.value.hint or "").startswith(known)
+
+
+@pytest.mark.parametrize("ask", [hub.path, hub.get])
+def test_what_is_exported_and_not_fetched_is_an_error_that_says_so(ask):
+    with pytest.raises(ModelError, match="'grounding-dino-tiny' is exported from published weights") as caught:
+        ask("grounding-dino-tiny")
+    assert caught.value.hint == "tallymill export grounding-dino-tiny"
+    with pytest.raises(ModelError, match="'numbench' is exported"):
+        ask("numbench")
+
+
+def test_the_list_has_the_bundles_of_the_cache_that_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path))
+    assert hub.list_bundles() == []
+    for name, text in {"whole": None, "damaged": "{", "other": "[]", ".scratch": None}.items():
+        folder = hub.bundle_folder(name)
+        folder.mkdir(parents=True)
+        source = {"weights": "owner/model", "licence": "MIT"}
+        manifest = {"runtime": "onnx", "precision": "fp32", "source": source}
+        (folder / "bundle.json").write_text(json.dumps(manifest) if text is None else text)
+        (folder / "image.onnx").write_bytes(b"graph")
+    (found,) = hub.list_bundles()
+    assert (found.name, found.weights, found.licence, found.runtime) == ("whole", "owner/model", "MIT", "onnx")
+    assert found.size == sum(each.stat().st_size for each in found.path.iterdir())
 
 
 def test_the_list_tells_what_is_cached(package, recipes):

@@ -1,0 +1,51 @@
+"""Where weights are said to be, and where a bundle is to go: looked at before the work."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallymill.errors import ModelError, UsageError
+from tallymill.exporters.export import require_free
+from tallymill.exporters.recipes.bucketed import require_levels
+from tallymill.exporters.weights import is_local
+
+
+@pytest.mark.parametrize("weights", ["", "weights", "./weights", "/nowhere/weights", "a/b/c", "~/weights"])
+def test_a_path_where_nothing_is_is_no_id(weights):
+    with pytest.raises(ModelError, match="no such folder or file") as caught:
+        is_local(weights)
+    assert "OWNER/NAME" in (caught.value.hint or "")
+
+
+def test_an_id_and_a_folder_are_told_apart(tmp_path):
+    assert not is_local("owner/name")
+    assert is_local(tmp_path)
+    assert is_local(str(tmp_path))
+
+
+def test_a_place_is_free_if_there_is_nothing_or_a_bundle(tmp_path):
+    require_free(tmp_path / "none")
+    require_free(tmp_path)
+    (tmp_path / "bundle.json").write_text('{"files": {"image.onnx": "hash"}}')
+    (tmp_path / "image.onnx").write_bytes(b"graph")
+    require_free(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ModelError, match=r"holds notes\.txt, which is not of the bundle"):
+        require_free(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"files": 3}'])
+def test_a_place_with_something_else_is_not_free(tmp_path, text):
+    (tmp_path / "bundle.json").write_text(text)
+    with pytest.raises(ModelError, match=r"its bundle\.json cannot be read"):
+        require_free(tmp_path)
+    (tmp_path / "bundle.json").rename(tmp_path / "report.json")
+    for place in (tmp_path, tmp_path / "report.json"):
+        with pytest.raises(ModelError, match="is there and is no bundle"):
+            require_free(place)
+
+
+def test_a_size_has_more_than_one_place_on_each_level():
+    require_levels([(65, 64), (800, 1333)])
+    with pytest.raises(UsageError, match="64x64: too small"):
+        require_levels([(800, 800), (64, 64)])
