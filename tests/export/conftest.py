@@ -17,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 
 from tallymill.bench.small_models import write_small
-from tallymill.exporters import to_onnx, to_tensorrt
+from tallymill.exporters import sampling, to_onnx, to_tensorrt
 from tallymill.exporters.gate import Finding
 from tallymill.exporters.recipes.parts import Loaded, Part
 
@@ -62,7 +62,7 @@ _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 
 def _fingerprint(part: Part, grid_sample: bool) -> str:
-    told = [repr(part.module), sorted(part.dynamic.items()), grid_sample]
+    told = [repr(part.module), sorted(part.dynamic.items()), grid_sample, repr(sampling.grid_sample)]
     told += [(name, value.shape, value.dtype) for name, value in part.inputs.items()]
     for module in part.module.modules():
         told.append({name: value for name, value in vars(module).items() if isinstance(value, _PLAIN)})
