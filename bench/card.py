@@ -30,6 +30,7 @@ from tallymill.engine.proposals import Proposals
 from tallymill.engine.proposer import DetectOptions, WindowProposer
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import MissingExtraError, TallymillError, UsageError
+from tallymill.exporters.pairing import Bounds, apart
 
 FAMILIES = ("owlvit", "grounding_dino", "ow_detr")
 CATEGORIES = ("cat", "dog")
@@ -94,24 +95,25 @@ def _model(torch: Any, family: str, device: str, small: bool) -> dict[str, Any]:
 
 
 def _compare(ours: Proposals, theirs: Proposals) -> dict[str, float]:
-    """Largest differences of boxes and confidences, target by target, each coordinate by its own order."""
+    """Largest differences of boxes and confidences, target by target; each box has a partner of its own (``apart``)."""
     if list(ours.errors) != list(theirs.errors) or not np.array_equal(ours.offsets, theirs.offsets):
         raise TallymillError(f"other numbers of boxes: {np.diff(ours.offsets)}, {np.diff(theirs.offsets)}")
     box = score = 0.0
-    edges = ours.offsets.tolist()
-    for first, last in pairwise(edges):
+    compared = 0
+    for first, last in pairwise(ours.offsets.tolist()):
         for target in range(len(CATEGORIES)):
-            mine, other = (
-                np.sort(np.c_[p.boxes, p.confidence][first:last][p.target[first:last] == target], axis=0)
-                for p in (ours, theirs)
-            )
-            if mine.shape != other.shape:
-                raise TallymillError(f"other numbers of boxes of a target: {len(mine)}, {len(other)}")
-            apart = np.abs(mine - other).max(axis=0, initial=0)
-            box, score = max(box, float(apart[:4].max())), max(score, float(apart[4]))
-    if box > BOX or score > SCORE:
+            mine, other = (_of_target(answer, slice(first, last), target) for answer in (ours, theirs))
+            found = apart(mine, other, Bounds(BOX, SCORE))
+            box, score, compared = max(box, found.box), max(score, found.score), compared + found.compared
+    if not (box <= BOX and score <= SCORE):
         raise TallymillError(f"boxes differ by {box:.3g} pixels, confidences by {score:.3g}")
-    return {"boxes": edges[-1], "box_difference": box, "score_difference": score}
+    return {"boxes": compared, "box_difference": box, "score_difference": score}
+
+
+def _of_target(answer: Proposals, rows: slice, target: int) -> tuple[Any, Any]:
+    """Boxes and confidences of an image that are of one target."""
+    here = answer.target[rows] == target
+    return answer.boxes[rows][here], answer.confidence[rows][here]
 
 
 def _speed(torch: Any, proposer: WindowProposer, files: Sequence[bytes], device: str) -> float:

@@ -200,7 +200,7 @@ def _parse(folder: Path, content: bytes) -> Bundle:
             refused=None if values.get("refused") is None else dict(values["refused"]),
             ungated=_ungated(values.get("gate")),
         )
-    except (ValueError, KeyError, TypeError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise ModelError(f"{path}: not a bundle of tallymill: {exc!r}", hint=_EXPORT_ANEW) from None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import platform
 import shutil
 import tempfile
@@ -140,7 +139,7 @@ def _build(
         log(f"exporting {name}")
         files += export_part(part, folder / f"{name}.onnx", common.get(part.weights or ""), grid_sample=engines is None)
         log(f"comparing {name} with the model in torch")
-        findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx", threads=_cores()))
+        findings += gate.examine(name, part, OnnxRuntimeSession(folder / f"{name}.onnx", threads=gate.cores()))
     files += _tokenizer(loaded, folder)
     manifest = _manifest(recipe, source, loaded, list(dict.fromkeys(files)))
     _write(folder, manifest)
@@ -241,11 +240,6 @@ def _manifest(
         "accepted": None,
         "versions": {"python": platform.python_version(), **acceptance.versions(_PACKAGES)},
     }
-
-
-def _cores() -> int:
-    """The gate has nothing to do beside the graph that it runs, so that this may have every core."""
-    return len(os.sched_getaffinity(0))
 
 
 def _hashes(files: Iterable[Path]) -> dict[str, str]:

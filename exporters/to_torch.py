@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,17 +60,13 @@ def into_programs(
     for name, part in loaded.parts.items():
         log(f"comparing {name} with the model in torch")
         borne = part if programs.precision == "fp32" else lenient(part)
-        findings += gate.examine(name, borne, TorchSession(folder / f"{name}.pt2", threads=_cores()))
+        findings += gate.examine(name, borne, TorchSession(folder / f"{name}.pt2", threads=gate.cores()))
     return list(dict.fromkeys(files)), findings
 
 
 def lenient(part: Part) -> Part:
     """The part with the tolerances of bfloat16."""
     return replace(part, tolerance=gate.relative(part, SHARE))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 class CommonTensors:
