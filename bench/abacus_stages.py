@@ -1,4 +1,4 @@
-"""The stages of an edit that need no model: matching of masks beside pycocotools and SciPy, consistency beside SSIM."""
+"""The stages of an edit that need no model: masks matched beside pycocotools and SciPy, consistency beside MS-SSIM."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ Peers = dict[str, Callable[[], Any]]
 SIDE, SOURCE, EDITED = 1024, 30, 50
 LEAST = 0.3
 SHARES = (0.25, 0.5, 0.75)
+EQUAL = 1e-5  # of MS-SSIM without a mask
 
 
 def run(rounds: int = 7) -> dict[str, Any]:
     """Times in milliseconds of an edit of 30 and 50 instances at 1024 x 1024, one thread, peers in turns.
 
     ``match``: mask IoU and matching, without a flow, from packed masks and from arrays, beside pycocotools and SciPy.
-    ``consistency``: masked MS-SSIM, and the whole term, beside scikit-image's SSIM without a mask at the same five
-    scales. ``masked``: what masked MS-SSIM says of an image with noise where a share of it is masked, beside what it
-    says of the whole; the noise is everywhere alike. Raises ``TallymillError`` when peers match otherwise,
-    ``UsageError`` when one is not installed.
+    ``consistency``: masked MS-SSIM, and the whole term, beside MS-SSIM of torchmetrics without a mask, and beside
+    scikit-image, which has SSIM alone, at the same five scales. ``masked``: what masked MS-SSIM says of an image with
+    noise where a share of it is masked, beside what it says of the whole; the noise is everywhere alike. Raises
+    ``TallymillError`` when peers match otherwise or find another value, ``UsageError`` when one is not installed.
     """
-    threads = cv2.getNumThreads()
+    torch = library("torch")
+    threads, of_torch = cv2.getNumThreads(), torch.get_num_threads()
     cv2.setNumThreads(1)
+    torch.set_num_threads(1)
     try:
         return {
             "rounds": rounds,
@@ -43,6 +46,7 @@ def run(rounds: int = 7) -> dict[str, Any]:
         }
     finally:
         cv2.setNumThreads(threads)
+        torch.set_num_threads(of_torch)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -92,10 +96,20 @@ def _images() -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.bool_]]:
 
 
 def _consistency() -> Peers:
-    metrics = library("skimage.metrics")
+    metrics, torch, torchmetrics = (
+        library(name) for name in ("skimage.metrics", "torch", "torchmetrics.functional.image")
+    )
     image, noisy, free = _images()
     a, b = luma(image), luma(noisy)
     flow = np.zeros((SIDE, SIDE, 2), np.float32)
+    tensors = [torch.from_numpy(each)[None, None] for each in (a, b)]
+
+    def torch_unmasked() -> float:
+        return float(torchmetrics.multiscale_structural_similarity_index_measure(*tensors, data_range=255.0))
+
+    whole = appearance(a, b, np.ones_like(free))
+    if whole is None or abs(whole - torch_unmasked()) > EQUAL:
+        raise TallymillError(f"MS-SSIM of the whole image is {whole}, of torchmetrics {torch_unmasked()}")
 
     def unmasked() -> list[float]:
         x: Any = a
@@ -111,6 +125,7 @@ def _consistency() -> Peers:
     return {
         "masked MS-SSIM": lambda: appearance(a, b, free),
         "consistency, from RGB": lambda: consistency(image, noisy, flow, free),
+        "torchmetrics, MS-SSIM, unmasked": torch_unmasked,
         "scikit-image, SSIM at five scales, unmasked": unmasked,
     }
 

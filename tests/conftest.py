@@ -26,6 +26,12 @@ def bundle_example():
 
 
 @pytest.fixture(scope="session")
+def co_detr_graph():
+    """The module that writes the graph of a Co-DETR by hand."""
+    return load_module("co_detr_graph")
+
+
+@pytest.fixture(scope="session")
 def report_example():
     """The module that makes an analysis, a card and a page by hand."""
     return load_module("report_example")

@@ -12,6 +12,7 @@ ADD, REMOVE, CHANGE = OPERATIONS = ("add", "remove", "change")
 _VERBS = {"add": ADD, "remove": REMOVE, "delete": REMOVE, "erase": REMOVE, "change": CHANGE, "turn": CHANGE}
 _VERBS |= {"replace": CHANGE, "transform": CHANGE, "convert": CHANGE}
 _FORM = re.compile(rf"(?:please )?({'|'.join(_VERBS)})\s+(.+?)(?:\s+(?:to|into|with|by)\s+(.+?))?\s*\.?", re.IGNORECASE)
+_NONE = re.compile(r"(?:0+|zero|no)\s+(.+)", re.IGNORECASE)
 _HINT = 'such as "add 3 boats", "remove 5 bottles", "change 4 cars to trucks"'
 
 
@@ -33,23 +34,33 @@ def parse_instruction(text: str) -> Instruction:
     operation = _VERBS[form[1].lower()]
     if (form[3] is not None) != (operation == CHANGE):
         raise _error(text, "a change names what to change to" if operation == CHANGE else f"what does it {operation}?")
-    targets = parse_prompt(form[2])
-    if len(targets) != 1:
-        raise _error(text, "an edit is of one category")
-    [(category, count)] = targets
+    category, count = _counted(form[2], text)
     if operation != CHANGE:
         return Instruction(operation, category, count)
-    target = _target(form[3])
+    target = _target(form[3], text)
     if target == category:
         raise _error(text, f"it changes {category!r} to itself")
     return Instruction(operation, category, count, target)
 
 
-def _target(text: str) -> str:
+def _counted(phrase: str, text: str) -> tuple[str, int]:
+    """A category and how many of it. None is a number too: such a row is told by its count, like one in figures."""
+    none = _NONE.fullmatch(phrase)
+    try:
+        targets = parse_prompt(f"2 {none[1]}" if none else phrase)
+    except ManifestError as exc:
+        raise _error(text, exc.message.partition("': ")[2]) from None
+    if len(targets) != 1:
+        raise _error(text, "an edit is of one category")
+    [(category, count)] = targets
+    return category, 0 if none else count
+
+
+def _target(phrase: str, text: str) -> str:
     """What things are changed to, in the singular: "trucks", "a truck", "4 trucks"."""
-    name = text.lower()
+    name = phrase.lower()
     if re.match(r"(?:an?|the|\d+)\s", name):
-        return parse_prompt(re.sub(r"^the ", "a ", name))[0][0]
+        return _counted(re.sub(r"^the ", "a ", name), text)[0]
     return singular(name) or name
 
 

@@ -43,8 +43,10 @@ def small_raft():
 
 
 @pytest.fixture(scope="module")
-def suite(small_folder, tmp_path_factory):
+def suite(small_folder, co_detr_graph, tmp_path_factory):
     root = tmp_path_factory.mktemp("suite")
+    file = co_detr_graph.graph(root / "co-detr.onnx", height="H", width="W")
+    export(recipe_of("co-detr"), file, out=root / "co-detr")
     for name, family in (("sam3", "sam3"), ("rf-detr-nano", "rf_detr")):
         export(recipe_of(name), small_folder(family), out=root / name)
     torch.manual_seed(0)
@@ -55,15 +57,10 @@ def suite(small_folder, tmp_path_factory):
     stirred(transformers.Swin2SRForImageSuperResolution(config), 0.05).save_pretrained(root / "weights")
     transformers.Swin2SRImageProcessor().save_pretrained(root / "weights")
     export(recipe_of("swin2sr-x2"), root / "weights", out=root / "swin2sr", options={"buckets": [(HEIGHT, 304)]})
-    # One detector twice: what its weights are is of no concern here.
-    tables = {
-        "[segmenter]": ("sam3", "sam3", "sam3"),
-        "[[confirmers]]": ("a", "rf_detr", "rf-detr-nano"),
-        "[[confirmers]] ": ("b", "rf_detr", "rf-detr-nano"),
-    }
+    tables = {"sam3": "[segmenter]", "rf-detr-nano": "[[confirmers]]", "co-detr": "[[confirmers]]"}
     lines = []
-    for table, (name, family, folder) in tables.items():
-        lines += [table, f'name = "{name}"', f'family = "{family}"', f'model = "./{folder}"']
+    for model, table in tables.items():
+        lines += [table, f'name = "{model}"', f'family = "{recipe_of(model).family}"', f'model = "./{model}"']
     lines += [
         "[flow]",
         'family = "raft"',
@@ -102,5 +99,6 @@ def test_edits_go_through_every_stage(suite, tmp_path):
     extent = (masks.box[:, 2:] - masks.box[:, :2]).prod(axis=1)
     assert (masks.area < extent).any()  # they are no boxes
     assert any(one["crop"] for one in seen)
+    assert {len(one["votes"]) for one in seen if one["votes"]} == {2}
     assert table[2]["scene"] in (1, None)  # an image beside itself
     assert {"flow", "model", "clean", "match", "crop"} <= set(found.seconds)

@@ -7,11 +7,9 @@ import json
 import os
 
 import numpy as np
-import onnx
 import pytest
 import skimage.data
 import skimage.io
-from onnx import TensorProto, helper, numpy_helper
 
 import tallymill
 from tallymill.engine.bundles import digest_of, load_bundle
@@ -28,69 +26,13 @@ BATCH, HEIGHT, WIDTH = "B", 80, 134
 NUMBERS = {"shortest": 80, "longest": 134, "top": 10}
 
 
-def graph(
-    file,
-    *,
-    batch=BATCH,
-    height=HEIGHT,
-    width=WIDTH,
-    classes=80,
-    leak=False,
-    last="Identity",
-    dtype="float32",
-    names=None,
-    **save,
-):
-    """An image's mean colour, through two matrices: logits around -3 and boxes inside the input."""
-    rng = np.random.default_rng(0)
-    boxes = np.concatenate([rng.uniform(-1, 1, (QUERIES, 2)), rng.uniform(-2, -1, (QUERIES, 2))], 1)
-    constants = {
-        "axes": np.array([0, 2, 3] if leak else [2, 3]),
-        "to_logits": rng.standard_normal((3, QUERIES * classes)).astype(np.float32) * 2,
-        "level": np.float32(-3),
-        "logits_shape": np.array([0 if not leak else -1, QUERIES, classes]),
-        "to_boxes": rng.standard_normal((3, QUERIES * 4)).astype(np.float32) * 0.1,
-        "middle": boxes.ravel().astype(np.float32),
-        "boxes_shape": np.array([-1, QUERIES, 4]),
-    }
-    name, logits, box = names or ("image", "logits", "boxes")
-    nodes = [
-        helper.make_node("ReduceMean", [name, "axes"], ["colour"], keepdims=0),
-        helper.make_node("MatMul", ["colour", "to_logits"], ["a"]),
-        helper.make_node("Add", ["a", "level"], ["b"]),
-        helper.make_node("Reshape", ["b", "logits_shape"], ["c"]),
-        helper.make_node(last, ["c"], [logits]),
-        helper.make_node("MatMul", ["colour", "to_boxes"], ["d"]),
-        helper.make_node("Add", ["d", "middle"], ["e"]),
-        helper.make_node("Sigmoid", ["e"], ["f"]),
-        helper.make_node("Reshape", ["f", "boxes_shape"], [box]),
-    ]
-    if leak:  # every image of a batch sees the mean of all
-        nodes[0] = helper.make_node("ReduceMean", [name, "axes"], ["mean"], keepdims=0)
-        nodes.insert(1, helper.make_node("ReduceMean", [name, "own_axes"], ["own"], keepdims=0))
-        nodes.insert(2, helper.make_node("Add", ["own", "mean"], ["colour"]))
-        constants["own_axes"] = np.array([2, 3])
-    kind = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}[dtype]
-    if dtype == "float16":
-        nodes.insert(0, helper.make_node("Cast", [name], ["cast"], to=TensorProto.FLOAT))
-        nodes[1].input[0] = "cast"
-    made = helper.make_graph(
-        nodes,
-        "stand-in",
-        [helper.make_tensor_value_info(name, kind, [batch, 3, height, width])],
-        [
-            helper.make_tensor_value_info(logits, TensorProto.FLOAT, [batch, QUERIES, classes]),
-            helper.make_tensor_value_info(box, TensorProto.FLOAT, [batch, QUERIES, 4]),
-        ],
-        [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()],
-    )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    onnx.save(model, str(file), **save)
-    return file
+@pytest.fixture
+def graph(co_detr_graph):
+    return co_detr_graph.graph
 
 
 @pytest.fixture
-def made(tmp_path):
+def made(graph, tmp_path):
     """Export what ``graph`` makes of the options, with ``NUMBERS`` beside it."""
 
     def make(numbers=None, **options):
@@ -117,7 +59,7 @@ def test_a_file_becomes_a_bundle_that_answers(made):
     assert any("picture of 200x300" in line and "fits none of the sizes" in line for line in made.lines)
 
 
-def test_what_the_file_says_nothing_of_is_that_of_the_published_configurations(tmp_path):
+def test_what_the_file_says_nothing_of_is_that_of_the_published_configurations(graph, tmp_path):
     loaded = RECIPE.load(graph(tmp_path / "mine.onnx"))
     assert loaded.numbers["shortest"] == 800
     assert loaded.numbers["top"] == 300
@@ -140,7 +82,7 @@ def test_batch_and_sizes_may_be_fixed_or_free(made, options):
     assert all(each["check"].endswith(end) for each in told)
 
 
-def test_a_folder_may_hold_a_file_for_each_size_and_weights_beside_them(tmp_path):
+def test_a_folder_may_hold_a_file_for_each_size_and_weights_beside_them(graph, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     for height, width in ((80, 134), (134, 80)):
@@ -200,7 +142,7 @@ def test_other_labels_are_named_beside_the_file(made):
     assert CoDetr(bundle, "co-detr").spec.labels == ("crane", "heron")
 
 
-def test_what_is_no_file_is_told(tmp_path):
+def test_what_is_no_file_is_told(graph, tmp_path):
     with pytest.raises(ModelError, match="you export yourself"):
         export(RECIPE, out=tmp_path / "out")
     with pytest.raises(ModelError, match=r"has no \.onnx file"):
@@ -228,7 +170,7 @@ def test_corners_are_not_taken_for_centres_and_sizes(made):
 
 
 @pytest.fixture
-def of_two_sizes(tmp_path):
+def of_two_sizes(graph, tmp_path):
     """The arguments of a sweep with a bundle of two graphs, over an image that lies and one that stands."""
     folder, images = tmp_path / "mine", tmp_path / "images"
     folder.mkdir()

@@ -19,6 +19,8 @@ from tallymill.errors import ManifestError
         ("turn 2 buses into sheep", Instruction("change", "bus", 2, "sheep")),
         ("  please   add 8 persons ", Instruction("add", "person", 8)),
         ("add 2 wine glasses", Instruction("add", "wine glass", 2)),
+        ("add 0 boats", Instruction("add", "boat", 0)),
+        ("remove no wine glasses", Instruction("remove", "wine glass", 0)),
         ("change 2 dining tables to potted plants", Instruction("change", "dining table", 2, "potted plant")),
     ],
 )
@@ -35,11 +37,12 @@ def test_instructions_are_read(text, wanted):
         ("change 3 boats", "a change names what to change to"),
         ("add 3 boats to cars", "what does it add"),
         ("change 3 boats to boats", "it changes 'boat' to itself"),
-        ("add boats", "boats"),
-        ("add 0 boats", "0"),
+        ("add boats", "^instruction 'add boats': 'boats' does not begin with a count"),
+        ("add 101 boats", "^instruction 'add 101 boats': '101 boats' asks for more than 100"),
+        ("change 2 boats to 2 cars and 3 trucks", "an edit is of one category"),
     ],
 )
 def test_what_is_not_plain_is_quoted(text, said):
     with pytest.raises(ManifestError, match=said) as caught:
         parse_instruction(text)
-    assert caught.value.hint
+    assert "add 3 boats" in (caught.value.hint or "")
