@@ -92,7 +92,11 @@ def _model(case: Case, pictures: list[NDArray[np.uint8]], rounds: int) -> dict[s
         asked = CATEGORIES[:1] if case.alone else CATEGORIES
         agree(ours(pictures[:2], asked), pipeline(pictures[:2], asked))
         agree(ours(pictures[:2], CATEGORIES[:1]), passes(pictures[:2], CATEGORIES[:1]))
-        peers = {"tallymill": ours, "transformers, pipeline": pipeline, "transformers, one pass": passes}
+        peers: dict[str, Callable[..., object]] = {
+            "tallymill": ours,
+            "transformers, pipeline": pipeline,
+            "transformers, one pass": passes,
+        }
         timing = in_turns({peer: partial(call, pictures) for peer, call in peers.items()}, rounds)
         return {
             "peers": [
