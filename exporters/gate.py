@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.base import Candidates, Detector, DetectorSpec
+from tallymill.engine.detectors.base import Candidates, Detector
 from tallymill.engine.detectors.buckets import Size
+from tallymill.engine.detectors.closed import Closed
 from tallymill.engine.ensemble import open_detector
 from tallymill.engine.sessions.base import Array, Session, stack
-from tallymill.exporters.pairing import Bounds, apart, strongest
+from tallymill.exporters.pairing import Bounds, apart
 from tallymill.exporters.recipes.parts import ArrayOriginal, Loaded, Part
 
 TOLERANCE = 1e-3  # of an output that the recipe names no other for
 SMALL = ((240, 320), (300, 200), (64, 64))  # height, width; of a model that takes all shapes
 PICTURES = (*SMALL, (1024, 1024), (1500, 900))  # of one that resizes what it takes: some are made smaller too
-EXCUSED = 0.5  # of the boxes of a picture, how many may have lost their places to near equals
 _FILL = -1e4  # stands for -inf: logits of what is masked
 EXACT = Bounds()
 
@@ -103,6 +104,9 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
     Of each category the most confident boxes have partners within the bounds, theirs among ours and ours among theirs
     (see ``pairing.apart``), however low the confidences; and there are as many at .5, where hard counts are made. A
     category of which neither has a box is no finding; that nothing at all was compared is one that is refused.
+
+    In halves near equals would lose the last places of those that keep the best pairs over all classes, so that there
+    all pairs of query and class are compared (``Loaded.in_halves``); which are kept is seen in float32.
     """
     if isinstance(loaded.original, ArrayOriginal):
         raise TypeError(f"{loaded.family} is no family of detectors")
@@ -110,17 +114,15 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
     classes = np.arange(len(loaded.categories))
     if not detector.spec.open_vocabulary:
         classes = np.array([detector.spec.class_of(name) for name in loaded.categories], np.int64)
+    if bounds.half and isinstance(detector, Closed):
+        detector.top = sys.maxsize
     findings: list[Finding] = []
     for size in loaded.pictures or PICTURES:
-        found, wanted = _answers(loaded, detector, draw(*size), classes)
-        kept = [found.scores], [scores for _, scores in wanted]
-        edges = (_edge(detector.spec, kept[0], bounds), _edge(detector.spec, kept[1], bounds))
-        before = len(findings)
+        found, wanted = _answers(loaded, detector, draw(*size), classes, bounds)
         for place, answer in enumerate(wanted):
             mine = found.request == place
             check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
-            findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*size), edges)
-        findings += _excused(size, findings[before:], kept[1], edges)
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*size))
     if not findings:
         check = "all pictures against the original"
         findings.append(Finding("whole", check, "boxes (pixels)", float("inf"), bounds.box, 0))
@@ -128,39 +130,18 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
 
 
 def _answers(
-    loaded: Loaded, detector: Detector, picture: NDArray[np.uint8], classes: NDArray[np.int64]
+    loaded: Loaded, detector: Detector, picture: NDArray[np.uint8], classes: NDArray[np.int64], bounds: Bounds
 ) -> tuple[Candidates, list[tuple[Array, Array]]]:
     """All boxes of the detector, and of each category those of the original, after the same choices if it has any."""
     size = (picture.shape[0], picture.shape[1])
     outputs = detector.run(stack([detector.preprocess(picture)]), [classes])
     found = detector.decode(outputs, 0, size, classes, 0.0)
-    if loaded.following is not None:
-        return found, loaded.following(picture, loaded.categories, outputs)
+    following = (loaded.in_halves if bounds.half else None) or loaded.following
+    if following is not None:
+        return found, following(picture, loaded.categories, outputs)
     if isinstance(loaded.original, ArrayOriginal):
         raise TypeError(f"{loaded.family} is no family of detectors")
     return found, loaded.original(picture, loaded.categories)
-
-
-def _edge(spec: DetectorSpec, scores: Sequence[Array], bounds: Bounds) -> float:
-    """The confidence up to which boxes may have lost the last places to near equals, where a network of halves keeps
-    the best pairs over all classes and the places are taken; else minus infinity. ``scores`` are of all categories.
-    """
-    kept = np.concatenate(scores)
-    if not bounds.half or spec.open_vocabulary or spec.query_cap is None or len(kept) < spec.query_cap:
-        return -np.inf
-    return float(kept.min()) + 2 * bounds.score
-
-
-def _excused(
-    size: Size, findings: Sequence[Finding], scores: Sequence[Array], edges: tuple[float, float]
-) -> list[Finding]:
-    """Where boxes may be without partner, the share of the original's that are."""
-    if max(edges) == -np.inf:
-        return []
-    looked = sum(len(strongest(each)) for each in scores)
-    paired = sum(finding.compared for finding in findings if finding.output == "boxes (pixels)")
-    check = f"picture of {size[1]}x{size[0]} against the original"
-    return [Finding("whole", check, "share of boxes without partner", 1 - paired / looked, EXCUSED, looked)]
 
 
 def _whole(
@@ -168,16 +149,14 @@ def _whole(
     found: tuple[Array, Array],
     wanted: tuple[Array, Array],
     bounds: Bounds,
-    edges: tuple[float, float],
 ) -> list[Finding]:
     """How far the boxes of one category are from those of the original, and how the counts at .5 differ; nothing where
     there is nothing on either side.
     """
-    off = apart(found, wanted, bounds, edges)
-    # A confidence within the tolerance of the level may fall on either side.
-    level = max(0.5, *edges)
-    least, most = ((found[1] >= level + side * bounds.score).sum() for side in (1, -1))
-    count = (wanted[1] >= level).sum()
+    off = apart(found, wanted, bounds)
+    # A confidence within the tolerance of one half may fall on either side.
+    least, most = ((found[1] >= 0.5 + side * bounds.score).sum() for side in (1, -1))
+    count = (wanted[1] >= 0.5).sum()
     measured = (
         ("boxes (pixels)", off.box, bounds.box),
         ("confidences", off.score, bounds.score),

@@ -45,20 +45,13 @@ class Apart(NamedTuple):
     compared: int
 
 
-def apart(
-    found: tuple[Array, Array],
-    wanted: tuple[Array, Array],
-    bounds: Bounds,
-    edges: tuple[float, float] = (-np.inf, -np.inf),
-) -> Apart:
+def apart(found: tuple[Array, Array], wanted: tuple[Array, Array], bounds: Bounds) -> Apart:
     """Boxes [P, 4] and confidences [P] that were ``found`` against those ``wanted``, either way.
 
     Compared are the ``FEWEST`` most confident boxes of each side and all further ones of at least ``FLOOR``, up to
     ``MOST``, whatever the other side has. Partners are chosen so that as many as can be are within the bounds.
-    ``edges``: of a side that keeps the best boxes of all categories alone, the confidence up to which the other may
-    have kept another one in its place; such a box may be without partner.
     """
-    forth, back = _one_way(wanted, found, bounds, edges[1]), _one_way(found, wanted, bounds, edges[0])
+    forth, back = _one_way(wanted, found, bounds), _one_way(found, wanted, bounds)
     box, score, ratio = (float(np.maximum(a, b)) for a, b in zip(forth[:3], back[:3], strict=True))  # NaN stays NaN
     return Apart(box, score, ratio, forth.compared)
 
@@ -69,7 +62,7 @@ def strongest(scores: Array) -> NDArray[np.int64]:
     return np.argsort(-scores, kind="stable")[:count]
 
 
-def _one_way(some: tuple[Array, Array], others: tuple[Array, Array], bounds: Bounds, edge: float) -> Apart:
+def _one_way(some: tuple[Array, Array], others: tuple[Array, Array], bounds: Bounds) -> Apart:
     """The strongest of ``some`` against all ``others``."""
     places = strongest(some[1])
     if not len(places):
@@ -86,12 +79,8 @@ def _one_way(some: tuple[Array, Array], others: tuple[Array, Array], bounds: Bou
         partner = assign(np.where(near, cost, cost + len(cost))).column
         paired = np.flatnonzero(partner >= 0)
         worst[:, paired] = differences[:, paired, partner[paired]]
-        outside = ~near[np.arange(len(partner)), partner] | (partner < 0)
-    else:
-        outside = np.ones(len(places), np.bool_)
-    counts = ~(outside & (scores <= edge))
-    box, score, ratio = (float(value) for value in worst[:, counts].max(axis=1, initial=0.0))
-    return Apart(box, score, ratio, int((counts & (partner >= 0)).sum()))
+    box, score, ratio = (float(value) for value in worst.max(axis=1))
+    return Apart(box, score, ratio, int((partner >= 0).sum()))
 
 
 def _differences(some: tuple[Array, Array], others: tuple[Array, Array]) -> NDArray[np.float32]:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.coco import COCO_80, COCO_IDS, COCO_SYNONYMS
+from tallymill.engine.detectors.pixels import to_corners
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
 
 PICKS = ("proposals",)  # the choices of a model with proposals (see ``head`` and ``Part.choices``)
 _TIE = 1e-3  # scores of a first stage that runtimes may rank either way
+_HALF_TIE = 0.05  # of their root mean square: those that halves may
 _NAMELESS = ("", "n/a", "na", "none", "background", "no object")
 
 
@@ -147,28 +149,38 @@ def original(
     image: NDArray[np.uint8],
     categories: Sequence[str],
     graph: Mapping[str, Array] | None = None,
+    *,
+    halves: bool = False,
 ) -> list[tuple[Array, Array]]:
     """See ``Original`` and, with the outputs of a ``graph``, ``Following``: image processor, model and post-processing
-    of transformers. ``padding`` gives what the processor is told of an image of a height and width.
+    of transformers. ``padding`` gives what the processor is told of an image of a height and width. In ``halves`` it
+    is ``Loaded.in_halves``, with all pairs of query and class in the place of the post-processing's best.
     """
     import torch
 
     inputs = processor(images=image, return_tensors="pt", **padding(*image.shape[:2]))
     with torch.no_grad():
-        outputs = model(**inputs) if graph is None else following(model, inputs, graph)
-    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
+        follows = graph is not None and "proposals" in graph
+        outputs = following(model, inputs, graph, halves=halves) if graph is not None and follows else model(**inputs)
     columns = [labels.index(name if name in labels else str(fallback)) for name in categories]
+    if halves:
+        scores, boxes = outputs.logits[0].sigmoid().numpy(), to_corners(outputs.pred_boxes[0].numpy())
+        height, width = image.shape[:2]
+        return [(boxes * np.array([width, height] * 2, np.float32), scores[:, column]) for column in columns]
+    (found,) = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=[image.shape[:2]])
     same = [found["labels"] == column for column in columns]
     return [(found["boxes"][mine].numpy(), found["scores"][mine].numpy()) for mine in same]
 
 
-def following(model: Any, inputs: Mapping[str, Any], graph: Mapping[str, Array]) -> Any:
+def following(model: Any, inputs: Mapping[str, Any], graph: Mapping[str, Array], *, halves: bool = False) -> Any:
     """The outputs of a model that starts from the proposals of a graph if they are as good as its own."""
     import torch
 
     with picking(model.config.num_queries, torch.from_numpy(graph["proposals"])) as picked:
         outputs = model(**inputs)
-    if bool(((picked["best"] - picked["chosen"]).abs() <= _TIE).all()):
+    best = picked["best"]
+    tie = _HALF_TIE * float(best.square().mean().sqrt()) if halves else _TIE
+    if bool(((best - picked["chosen"]).abs() <= tie).all()):
         return outputs
     return model(**inputs)
 

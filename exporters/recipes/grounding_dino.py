@@ -7,6 +7,7 @@ section 3.4), so that a category is encoded once whatever stands beside it. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
         numbers=_numbers(weights, model, processor, tokenizer, buckets),
         original=own,
         following=own,
+        in_halves=partial(own, halves=True),
         categories=("cat", "wet dog"),
         pictures=pictures(buckets),
         tokenizer=tokenizer_json(tokenizer, weights),
@@ -120,7 +122,12 @@ class _Original:
         self._processor = GroundingDinoProcessor(processor, tokenizer)
 
     def __call__(
-        self, image: NDArray[np.uint8], categories: Sequence[str], graph: Mapping[str, Array] | None = None
+        self,
+        image: NDArray[np.uint8],
+        categories: Sequence[str],
+        graph: Mapping[str, Array] | None = None,
+        *,
+        halves: bool = False,
     ) -> list[tuple[Array, Array]]:
         import torch
         from transformers.models.grounding_dino.modeling_grounding_dino import build_label_maps
@@ -136,7 +143,7 @@ class _Original:
             pad_size={"height": height, "width": width},
         )
         with torch.no_grad():
-            outputs = self._model(**inputs) if graph is None else following(self._model, inputs, graph)
+            outputs = self._model(**inputs) if graph is None else following(self._model, inputs, graph, halves=halves)
         (found,) = self._processor.post_process_grounded_object_detection(
             outputs, threshold=-1.0, text_threshold=2.0, target_sizes=[image.shape[:2]]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from tallymill.engine.detectors.closed import NO_LABEL
 from tallymill.engine.detectors.graphs import part_of
 from tallymill.engine.sessions.base import Array
 from tallymill.errors import ModelError
-from tallymill.exporters.published import edges, is_whole, normalisation, resampling
+from tallymill.exporters.published import edges, normalisation, resampling
 from tallymill.exporters.recipes import ow_detr_checkpoint as checkpoint
 from tallymill.exporters.recipes.bucketed import batches, pictures, require_levels
 from tallymill.exporters.recipes.closed import canonical, examples_of, head, images, is_unnamed, labels_of, original
@@ -51,6 +52,13 @@ _INTRODUCED = {
     """,
 }
 
+# Classes before a step of training, and those that it introduces; and the folder of data that the repository names.
+_STEPS = {
+    "proposed": ((0, 19), (19, 21), (40, 20), (60, 20)),
+    "owod": ((0, 20), (20, 20), (40, 20), (60, 20)),
+}
+_FOLDERS = {"proposed": "OWDETR", "owod": "OWOD"}
+
 
 def labels_of_split(split: str, introduced: int | None = None) -> list[str]:
     """What the 81 columns name; of classes that were not yet ``introduced`` in training, nothing."""
@@ -86,6 +94,7 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
         bucket = Buckets(buckets).of(*Buckets.rule(height, width, shortest, longest))
         return {"pad_size": {"height": bucket[0], "width": bucket[1]}}
 
+    own = partial(original, model, processor, labels, fallback, padding)
     return Loaded(
         family="ow_detr",
         parts={part_of("image", size): _part(model, size) for size in buckets},
@@ -98,7 +107,8 @@ def load(weights: str | Path, buckets: Sequence[Size] = BUCKETS, split: str = "p
             "fallback": fallback,
             "top": TOP,
         },
-        original=partial(original, model, processor, labels, fallback, padding),
+        original=own,
+        in_halves=partial(own, halves=True),
         categories=examples_of(labels),
         pictures=pictures(buckets),
     )
@@ -156,17 +166,34 @@ def _checkpoint(path: Path, split: str) -> tuple[Any, Any, list[str]]:
         model.load_state_dict(checkpoint.renamed(weights))
     except (RuntimeError, ValueError, TypeError, AttributeError) as exc:
         raise ModelError(f"{file}: its weights are not those of OW-DETR: {exc}") from exc
-    introduced = None
-    if hasattr(args, "PREV_INTRODUCED_CLS") and hasattr(args, "CUR_INTRODUCED_CLS"):
-        before, now = args.PREV_INTRODUCED_CLS, args.CUR_INTRODUCED_CLS
-        if not (is_whole(before, 0) and is_whole(now, 0)):
-            raise ModelError(
-                f"{file}: args: PREV_INTRODUCED_CLS = {before!r} and CUR_INTRODUCED_CLS = {now!r}; wanted numbers",
-                hint="take a checkpoint as its repository wrote it",
-            )
-        introduced = before + now
     # 800 and 1333, and the mean and deviation of ImageNet: the same as in the repository.
-    return model, DeformableDetrImageProcessorPil(), labels_of_split(split, introduced)
+    return model, DeformableDetrImageProcessorPil(), labels_of_split(split, _introduced(file, args, split))
+
+
+def _introduced(file: Path, args: argparse.Namespace, split: str) -> int | None:
+    """How many classes a checkpoint has met by the arguments of its training, or None where they do not say.
+
+    Raises ``ModelError`` where they tell of another split: every class would answer under another's name.
+    """
+    root = Path(str(getattr(args, "data_root", ""))).name.upper()
+    told = {name for name, folder in _FOLDERS.items() if folder in root}
+    step = (getattr(args, "PREV_INTRODUCED_CLS", None), getattr(args, "CUR_INTRODUCED_CLS", None))
+    if step != (None, None):
+        told = {name for name, steps in _STEPS.items() if step in steps} & (told or set(_STEPS))
+        if not told:
+            raise ModelError(
+                f"{file}: args: PREV_INTRODUCED_CLS = {step[0]!r} and CUR_INTRODUCED_CLS = {step[1]!r} are of no split"
+                f" of OW-DETR in {root or 'its data_root'}",
+                hint="take a checkpoint as its repository wrote it, or name the columns: a folder in the form of"
+                ' transformers has "id2label" in config.json',
+            )
+    if told and split not in told:
+        model = "ow-detr" if split == "owod" else "ow-detr-owod"
+        raise ModelError(
+            f"{file}: its args tell of the other split: data_root {root or 'absent'}, {step[0]} + {step[1]} classes",
+            hint=f"tallymill export {model} --weights {file}",
+        )
+    return None if step == (None, None) else sum(step)
 
 
 def _only(folder: Path) -> Path:

@@ -45,7 +45,9 @@ class Loaded:
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
     reading of the outputs; of a model that is no detector, an ``ArrayOriginal``. ``categories`` are some that it can
     be asked for, ``pictures`` heights and widths to try (the gate's own, if there are none). ``following`` takes the
-    place of ``original`` for a model with choices, ``masks`` are those of the original for one that segments.
+    place of ``original`` for a model with choices, and ``in_halves`` that of both for a graph that computes in halves,
+    where more are near equals: it follows choices that are good by what halves bear, and of a detector that keeps the
+    best pairs of query and class it tells all. ``masks`` are those of the original for a model that segments.
     ``tokenizer`` is JSON of ``tokenizers``.
     """
 
@@ -57,6 +59,7 @@ class Loaded:
     pictures: tuple[tuple[int, int], ...] = ()
     tokenizer: str | None = None
     following: Following | None = None
+    in_halves: Following | None = None
     masks: MaskOriginal | None = None
 
 

@@ -42,6 +42,7 @@ def load(weights: str | Path) -> Loaded:
         },
         original=own,
         following=own,
+        in_halves=partial(own, halves=True),
         categories=examples_of(labels),
     )
 

@@ -45,6 +45,7 @@ def load(weights: str | Path, *, family: str = "rt_detr") -> Loaded:
         },
         original=own,
         following=own,
+        in_halves=partial(own, halves=True),
         categories=examples_of(labels),
     )
 

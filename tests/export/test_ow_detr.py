@@ -166,6 +166,37 @@ def test_classes_that_a_checkpoint_had_not_yet_met_fall_on_unknown(model, tmp_pa
     assert labels[19:] == [""] * 61 + ["unknown"]
 
 
+@pytest.mark.parametrize(
+    ("step", "root", "split", "other"),
+    [
+        ((0, 20), "../data/OWOD", "owod", "proposed"),
+        ((20, 20), "", "owod", "proposed"),
+        ((0, 19), "", "proposed", "owod"),
+        ((19, 21), "../data/OWDETR", "proposed", "owod"),
+        ((40, 20), "../data/OWOD", "owod", "proposed"),
+        (None, "../data/OWDETR/", "proposed", "owod"),
+    ],
+)
+def test_a_checkpoint_of_the_other_split_is_refused(model, tmp_path, step, root, split, other):
+    args = argparse.Namespace(data_root=root)
+    if step is not None:
+        args.PREV_INTRODUCED_CLS, args.CUR_INTRODUCED_CLS = step
+    torch.save({"model": in_original_names(model), "args": args}, tmp_path / "t.pth")
+    known = 80 if step is None else sum(step)
+    assert load(tmp_path / "t.pth", split=split).numbers["labels"] == labels_of_split(split, known)
+    with pytest.raises(ModelError, match="tell of the other split") as caught:
+        load(tmp_path / "t.pth", split=other)
+    assert "ow-detr" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("step", "root"), [((0, 30), ""), ((0, 20), "../data/OWDETR"), ((19, 21), "../data/OWOD")])
+def test_a_checkpoint_of_no_split_is_refused(model, tmp_path, step, root):
+    args = argparse.Namespace(PREV_INTRODUCED_CLS=step[0], CUR_INTRODUCED_CLS=step[1], data_root=root)
+    torch.save({"model": in_original_names(model), "args": args}, tmp_path / "t.pth")
+    with pytest.raises(ModelError, match="are of no split of OW-DETR"):
+        load(tmp_path / "t.pth")
+
+
 def test_what_is_no_checkpoint_is_told(model, tmp_path):
     with pytest.raises(ModelError, match="of OW-DETR are on no hub"):
         load("akshitac8/OW-DETR")

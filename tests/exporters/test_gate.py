@@ -61,12 +61,12 @@ class Fake:
         return Candidates(boxes[kept], scores[kept], request[kept])
 
 
-def examined(detector, top, pictures=((240, 320), (100, 50))):
+def examined(detector, top, pictures=((240, 320), (100, 50)), bounds=gate.EXACT):
     def original(image, categories):
         assert tuple(categories) == NAMES
         return boxes_of(shrunk(image), image.shape[:2], top)
 
-    return gate.examine_whole(Loaded("fake", {}, {}, original, pictures=pictures), detector)
+    return gate.examine_whole(Loaded("fake", {}, {}, original, pictures=pictures), detector, bounds)
 
 
 def refused(detector, top, **given):
@@ -97,6 +97,16 @@ def test_invented_boxes_are_refused_however_many_and_below_one_half():
 
 def test_one_box_in_the_place_of_several_is_refused():
     assert "boxes (pixels)" in refused(Fake(0.4, lambda boxes, scores: (boxes[::2], scores[::2])), 0.4)
+
+
+def test_in_halves_too_boxes_elsewhere_are_refused_however_small_their_confidences():
+    def elsewhere(boxes, scores):
+        moved = boxes + 5000 * (np.arange(len(boxes)) % 3 == 0)[:, None]
+        return moved.astype(np.float32), scores
+
+    halves = gate.Bounds(2.0, 0.02, half=True)
+    assert not refused(Fake(0.03, open_vocabulary=False), 0.03, bounds=halves)
+    assert "boxes (pixels)" in refused(Fake(0.03, elsewhere, open_vocabulary=False), 0.03, bounds=halves)
 
 
 def test_a_box_that_is_no_number_is_refused():
@@ -144,40 +154,6 @@ def test_arrays_say_how_many_numbers_were_compared():
         (finding,) = gate.examine_arrays(original, answer, [(4, 5)], tolerance=0.0)
         assert finding.compared == compared
         assert finding.passed == (compared > 0)
-
-
-def test_near_equals_may_take_each_others_last_places_and_no_others():
-    boxes, bounds = np.zeros((3, 4), np.float32), gate.Bounds(score=0.02, half=True)
-    scores = np.array([0.9, 0.7, 0.61], np.float32)
-
-    def passes(kept, edge):
-        found = (boxes[: len(kept)], np.array(kept, np.float32))
-        findings = gate._whole("picture", found, (boxes, scores), bounds, (edge, edge))
-        return all(finding.passed for finding in findings)
-
-    def edge(cap, bounds=bounds, **changes):
-        spec = DetectorSpec("fake", "fake", NAMES, query_cap=cap, **changes)
-        return gate._edge(spec, [scores[:1], scores[1:]], bounds)
-
-    assert edge(None) == edge(4) == edge(3, open_vocabulary=True) == edge(3, gate.EXACT) == -np.inf
-    assert edge(3) == pytest.approx(0.65)
-    assert not passes([0.9, 0.7], -np.inf)
-    assert passes([0.9, 0.7], edge(3))
-    assert passes([0.9, 0.7, 0.61], -np.inf)
-    assert not passes([0.9, 0.61], edge(3))
-
-
-def test_most_boxes_have_partners_even_where_places_are_lost_to_near_equals():
-    def excused(partners):
-        findings = [gate.Finding("whole", "picture", "boxes (pixels)", 0.0, 1.0, partners)]
-        scores = [np.full(200, 0.02, np.float32), np.full(100, 0.02, np.float32)]
-        return gate._excused((10, 20), findings, scores, (0.06, 0.06))
-
-    ((kept,), (lost,)) = excused(60), excused(2)
-    assert (kept.compared, kept.passed) == (100, True)  # 50 of each category at these confidences
-    assert not lost.passed
-    assert "share of boxes without partner differs by 0.98" in str(lost)
-    assert gate._excused((10, 20), [], [np.zeros(5, np.float32)], (-np.inf, -np.inf)) == []
 
 
 @pytest.mark.parametrize(("values", "numbers"), [([-np.inf] * 3, 0), ([-2e4, 1.0, np.nan], 1), ([0.0, 2.0, -3.0], 3)])

@@ -87,17 +87,6 @@ def test_nothing_beside_nothing_is_nothing_compared_and_beside_something_it_is_a
     assert apart(nothing, something, BOUNDS) == (np.inf, np.inf, np.inf, 0)
 
 
-def test_at_the_edge_of_what_is_kept_a_box_may_lack_a_partner():
-    boxes, scores = answer([0.9, 0.2, 0.1004, 0.1])
-    # Of the two weakest, each side has kept another one.
-    found, wanted = (boxes[[0, 1, 2]], scores[[0, 1, 2]]), (boxes[[0, 1, 3]], scores[[0, 1, 3]])
-    edges = tuple(float(each[1].min()) + BOUNDS.score for each in (found, wanted))
-    assert apart(found, wanted, BOUNDS).box > BOUNDS.box
-    assert apart(found, wanted, BOUNDS, edges) == (0, 0, 0, 2)
-    # Above it none may.
-    assert apart((boxes[:1], scores[:1]), wanted, BOUNDS, edges).box == np.inf
-
-
 def test_how_many_are_compared_has_a_lower_and_an_upper_end():
     assert len(strongest(np.full(10, 0.01))) == 10
     assert len(strongest(np.full(2000, 0.01))) == FEWEST
