@@ -271,7 +271,14 @@ def write(folder: Path, changes: Mapping[str, Any]) -> None:
     """Change entries of a manifest that change no answers. Its file is whole at all times: a sweep may read it."""
     file = folder / MANIFEST
     manifest = {**json.loads(file.read_text("utf-8")), **changes}
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as scratch:
-        scratch.write(json.dumps(manifest, indent=2) + "\n")
-    Path(scratch.name).chmod(file.stat().st_mode)
-    Path(scratch.name).replace(file)
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".", delete=False, encoding="utf-8") as scratch:
+        built = Path(scratch.name)
+        try:
+            scratch.write(json.dumps(manifest, indent=2) + "\n")
+            scratch.flush()
+            os.fsync(scratch.fileno())
+            built.chmod(file.stat().st_mode)
+            built.replace(file)
+        except BaseException:
+            built.unlink(missing_ok=True)
+            raise

@@ -1,8 +1,9 @@
 """Mixed precision, decided in the ONNX graph: TensorRT 11 is strongly typed and computes as the graph says.
 
-Matrix products, convolutions and what lies between them are computed in float16. Normalisation, softmax, reductions and
-transcendental functions stay in float32, and so does what leads from the last matrix product to a place, a choice or an
-output: the half has 11 bits, and a coordinate among 1333 pixels needs more. Inputs and outputs keep their types.
+Matrix products, convolutions and what lies between them are computed in float16, activations (GELU, sigmoid, tanh)
+among it. Normalisation, softmax, reductions, powers, logarithms and angles stay in float32, and so does what leads from
+the last matrix product to a place, a choice or an output: the half has 11 bits, and a coordinate among 1333 pixels
+needs more. Inputs and outputs keep their types.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _EXACT = {
 _STOPS = _SUMMED | {"LayerNormalization", "GroupNormalization", "InstanceNormalization", "BatchNormalization"}
 _LARGEST, _LEAST = 65504.0, 6.2e-5  # of a half, and the least that keeps its bits
 
-# Of these families, only nodes of such modules are halved; of others all that may be. The parts that are named here are
-# run once a category and stay as they are.
-_ONLY = {
-    "grounding_dino": re.compile(r"model\.backbone\."),
+# Of these families, only what is under such modules is halved, here and in programs of torch; of others all that may
+# be. The parts that are named here are run once a category and stay as they are.
+ONLY = {
+    "grounding_dino": re.compile(r"(^|[./])model\.backbone\."),
     # A flow is a sum of twelve updates, looked up at places that each of them moves.
-    "raft": re.compile(r"model\.(feature|context)_encoder\."),
+    "raft": re.compile(r"(^|[./])model\.(feature|context)_encoder\."),
 }
-_WHOLE_PARTS = ("text",)
+WHOLE_PARTS = ("text",)
 _SUFFIX = "/half"
 
 
@@ -52,8 +53,8 @@ def halve(source: Path, target: Path, family: str, part: str) -> None:
     import onnx
 
     model = onnx.load(source)
-    if part not in _WHOLE_PARTS:
-        halving = _Halving(model, _types(source, model), _ONLY.get(family))
+    if part not in WHOLE_PARTS:
+        halving = _Halving(model, _types(source, model), ONLY.get(family))
         if not halving.products:
             raise ModelError(
                 f"{source.name}: not one product of {family} would be computed in float16: have modules new names?",
@@ -110,7 +111,7 @@ class _Halving:
             if node.op_type in _HALVES
             and node.output[0] not in exact
             and node.output[0] in self._floats
-            and (only is None or only.match(node.name))
+            and (only is None or only.search(node.name))
             and all(self._fits(name) for name in node.input)
         }
 

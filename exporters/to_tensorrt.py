@@ -23,7 +23,7 @@ from tallymill.exporters import engine_layers as layers
 from tallymill.exporters import gate
 from tallymill.exporters.hub import cache_folder
 from tallymill.exporters.pairing import Bounds
-from tallymill.exporters.precision import halve, histogram
+from tallymill.exporters.precision import WHOLE_PARTS, halve, histogram
 from tallymill.exporters.recipes.parts import Loaded, Part
 
 MODULES = ("tensorrt", "tensorrt_rtx")
@@ -113,6 +113,8 @@ def into_engines(
         computed = None if device is None else layers.dtypes_of(trt, folder / _largest(engines[name]), device)
         if computed is not None:
             built[name].update(dtypes=computed, dtypes_of="engine")
+            if target.precision == "fp16" and name not in WHOLE_PARTS:
+                findings.append(_computes_in_halves(name, computed))
     return {
         "runtime": trt.__name__,
         "precision": target.precision,
@@ -120,6 +122,14 @@ def into_engines(
         "engines": engines,
         "tensorrt": {"version": trt.__version__, "compute_capability": capability_of(target), "built": built},
     }, findings
+
+
+def _computes_in_halves(name: str, layers_of: Mapping[str, Mapping[str, int]]) -> gate.Finding:
+    """An engine that was to compute in halves and does not is as slow as one of float32: it is refused."""
+    counts = [dtypes.get("float16", 0) for dtypes in layers_of.values()]
+    total = sum(sum(dtypes.values()) for dtypes in layers_of.values())
+    missing = 0.0 if any(counts) else float("inf")
+    return gate.Finding(name, "layers of the engine", "halves (none of them)", missing, 0.0, total)
 
 
 def _largest(files: Mapping[str, str]) -> str:

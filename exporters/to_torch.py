@@ -13,9 +13,10 @@ from tallymill.engine.sessions.pytorch import TOLD, TorchSession
 from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import gate
 from tallymill.exporters.pairing import Bounds
+from tallymill.exporters.precision import WHOLE_PARTS
 from tallymill.exporters.quiet import quiet
 from tallymill.exporters.recipes.parts import Loaded, Part
-from tallymill.exporters.torch_precision import WHOLE_PARTS, halve, mutates, packet
+from tallymill.exporters.torch_precision import halve, mutates, packet
 
 PRECISIONS = ("fp32", "bf16")
 SHARE = 0.05  # of the root mean square of an output: what bfloat16 may cost

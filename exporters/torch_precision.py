@@ -13,9 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-# As in ``precision``: of these families, only what is under such modules; and parts that run once a category stay.
-_ONLY = {"grounding_dino": re.compile(r"(^|\.)model\.backbone\.")}
-WHOLE_PARTS = ("text",)
+from tallymill.exporters.precision import ONLY
 
 _PRODUCTS = {
     *("linear", "matmul", "mm", "bmm", "addmm", "conv1d", "conv2d", "conv_transpose2d"),
@@ -51,7 +49,7 @@ _NORMALISED = {"batch_norm", "group_norm", "layer_norm", "native_layer_norm"}
 
 def halve(program: Any, family: str) -> int:
     """Rewrite an exported program in place; how many products are computed in bfloat16."""
-    return _Halving(program, _ONLY.get(family)).apply()
+    return _Halving(program, ONLY.get(family)).apply()
 
 
 class _Halving:

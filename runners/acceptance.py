@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,16 @@ from typing import Any
 from tallymill.engine.bundles import CARD_ONLY, is_bundle, load_bundle
 from tallymill.errors import ModelError
 
-_LOG = logging.getLogger(__name__)
 
-
-def require_not_refused(models: Mapping[str, Path | None], kind: str) -> dict[str, Mapping[str, Any] | None]:
+def require_not_refused(
+    models: Mapping[str, Path | None], kind: str, *, unaccepted: bool = False
+) -> dict[str, Mapping[str, Any] | None]:
     """Of each detector whose model is a bundle of engines, its acceptance as ``bundle.json`` has it, for ``run.json``.
 
     ``kind`` is that of the devices, "cpu" or "cuda". A bundle that was run on such a device and did not answer as its
-    original is a ``ModelError``. Of engines that nobody has run the log warns, which goes to standard error, and they
-    are used: they are built on one machine for cards of others, where the weights, without which nothing can be
-    compared, need not be. Whoever reads the scores finds null in ``run.json``.
+    original is a ``ModelError``, and so are engines that nobody has run beside it, unless ``unaccepted`` ones are asked
+    for: the weights, without which nothing can be compared, need not be where the card is. Whoever reads the scores
+    then finds null in ``run.json``.
     """
     found = {}
     for name, path in models.items():
@@ -34,11 +33,9 @@ def require_not_refused(models: Mapping[str, Path | None], kind: str) -> dict[st
             )
         if bundle.runtime in CARD_ONLY:
             found[name] = bundle.accepted
-            if bundle.accepted is None:
-                _LOG.warning(
-                    "warning: %s: its engines have never been compared with the model on a card; "
-                    "tallymill export --check %s --weights WEIGHTS does it",
-                    name,
-                    path,
+            if bundle.accepted is None and not unaccepted:
+                raise ModelError(
+                    f"{path}: the engines of {name} have never been compared with the model on a card",
+                    hint=f"tallymill export --check {path} --weights WEIGHTS does it; or give --unaccepted",
                 )
     return found

@@ -32,8 +32,20 @@ class ModelFile:
 
 
 def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
-    """The model file of each detector, None where it needs none. A model that is absent is a ``ModelError``."""
-    return {detector.name: find_model(detector.model) for detector in ensemble.detectors}
+    """The model file of each detector, None where it needs none. Models that are absent are one ``ModelError``."""
+    found: dict[str, ModelFile | None] = {}
+    missing: list[ModelError] = []
+    for detector in ensemble.detectors:
+        try:
+            found[detector.name] = find_model(detector.model)
+        except ModelError as exc:
+            missing.append(exc)
+    if len(missing) > 1:
+        hints = dict.fromkeys(exc.hint for exc in missing if exc.hint)  # a set of models may be fetched at once
+        raise ModelError("\n  ".join(exc.message for exc in missing), hint="\n  ".join(hints))
+    if missing:
+        raise missing[0]
+    return found
 
 
 def find_model(model: str | None) -> ModelFile | None:

@@ -76,11 +76,13 @@ def score(
     ensemble: str | Path | EnsembleConfig = "coco-cpu",
     settings: Settings | None = None,
     device: str = "auto",
+    unaccepted: bool = False,
 ) -> ImageScore:
     """Score one image: a path or URL, the bytes of an image file, or RGB uint8 [H, W, 3].
 
     ``targets`` is a prompt ("3 cats and 2 dogs"), a mapping {"cat": 3} or pairs. Models stay loaded between calls with
-    the same ensemble, settings and device. An image that cannot be read gives a result with ``status`` "error".
+    the same ensemble, settings and device; ``unaccepted`` as in ``sweep``. An image that cannot be read gives a result
+    with ``status`` "error".
     """
     require_device(device)
     if "," in device:
@@ -90,7 +92,7 @@ def score(
     if settings is not None and not isinstance(settings, Settings):
         raise UsageError(f"settings = {settings!r}: must be tallymill.Settings(...)")
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
-    pipe = _pipeline(config, settings or Settings(), device)
+    pipe = _pipeline(config, settings or Settings(), device, unaccepted)
     batch = batch_of(_row(image, targets))
     _load(batch, image)
     proposals = pipe.detect(batch, [d.name for d in config.detectors])
@@ -107,12 +109,12 @@ def score(
 
 
 @functools.lru_cache(maxsize=4)
-def _pipeline(config: EnsembleConfig, settings: Settings, device: str) -> Pipeline:
+def _pipeline(config: EnsembleConfig, settings: Settings, device: str, unaccepted: bool) -> Pipeline:
     plan = plan_for(config, settings)
     plan.require_floor(settings.floor)
     models = paths_of(find_models(config))
     choice = choose_devices(device, models)
-    require_not_refused(models, choice.kind)
+    require_not_refused(models, choice.kind, unaccepted=unaccepted)
     return build_pipeline(config, models, settings, plan, device=choice.devices[0])
 
 

@@ -61,6 +61,7 @@ def sweep(
     shard_items: int | None = None,
     keep_suppressed: bool = False,
     retry_errors: bool = False,
+    unaccepted: bool = False,
     progress: SweepProgress | None = None,
 ) -> Summary:
     """Score every image of a manifest into the folder ``out``, or continue a sweep that was stopped there.
@@ -69,7 +70,8 @@ def sweep(
     ``prompt_id`` refers to; ``prompt`` and ``system`` stand in where a row has none. ``part`` = (i, n) takes every n-th
     shard, i from 1, so that n jobs can share one RUN. ``retry_errors`` does shards with error rows anew, for faults
     that can pass. ``device`` is "auto", "cpu", "cuda", or cards such as "cuda:0,1", over which the workers are spread.
-    Results depend neither on ``workers`` nor on interruptions.
+    ``unaccepted`` uses engines that were never compared with their model on a card. Results depend neither on
+    ``workers`` nor on interruptions.
 
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings or on another kind of device, ``ModelError`` when a model is not there, or cannot use the device. A bad
@@ -93,6 +95,7 @@ def sweep(
         device=device,
         shard_items=shard_items,
         keep_suppressed=keep_suppressed,
+        unaccepted=unaccepted,
     )
     shards = prepared.shards(part)
     if retry_errors:
@@ -129,6 +132,7 @@ def prepare(
     device: str = "auto",
     shard_items: int | None = None,
     keep_suppressed: bool = False,
+    unaccepted: bool = False,
 ) -> Prepared:
     """Check everything that can be checked before work begins, and write ``run.json`` (see ``sweep`` for errors)."""
     config = ensemble if isinstance(ensemble, EnsembleConfig) else load_ensemble(ensemble)
@@ -144,7 +148,7 @@ def prepare(
         choice = choose_devices(device, paths, run=run.path, made_on=device_of(run.read()))
     else:
         choice = choose_devices(device, paths)
-    accepted = require_not_refused(paths, choice.kind)
+    accepted = require_not_refused(paths, choice.kind, unaccepted=unaccepted)
     if choice.kind == "cuda" or not run.record_path.exists():
         # A RUN that cannot be scored would stand in the way of the right one, and cards may differ from call to call.
         require_loadable(config, paths, choice.devices)

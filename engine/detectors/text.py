@@ -79,8 +79,9 @@ class Learned(Generic[T]):
         """Encode what is new; what is wrong with categories that cannot be encoded, by place."""
         new = list(dict.fromkeys(name for name in categories if name is not None and name not in self._kept))
         if new:
-            self._kept.update(zip(new, self._encode(new), strict=True))
-            self.encoded += len(new)
+            found = self._encode(new)
+            self._kept.update(zip(new, found, strict=True))
+            self.encoded += sum(not isinstance(each, str) for each in found)
         self._places = ["no category" if name is None else self._kept[name] for name in categories]
         return {place: what for place, what in enumerate(self._places) if isinstance(what, str)}
 

@@ -177,7 +177,7 @@ def _introduced(file: Path, args: argparse.Namespace, split: str) -> int | None:
     """
     root = Path(str(getattr(args, "data_root", ""))).name.upper()
     told = {name for name, folder in _FOLDERS.items() if folder in root}
-    step = (getattr(args, "PREV_INTRODUCED_CLS", None), getattr(args, "CUR_INTRODUCED_CLS", None))
+    step: tuple[Any, Any] = (getattr(args, "PREV_INTRODUCED_CLS", None), getattr(args, "CUR_INTRODUCED_CLS", None))
     if step != (None, None):
         told = {name for name, steps in _STEPS.items() if step in steps} & (told or set(_STEPS))
         if not told:

@@ -70,10 +70,14 @@ class Machine:
         monkeypatch.setattr(to_tensorrt, "runtime", lambda: rtx)
         monkeypatch.setattr(to_tensorrt, "check", lambda _target: None)
         monkeypatch.setattr(to_tensorrt, "build", self.build)
-        monkeypatch.setattr(engine_layers, "dtypes_of", lambda _trt, file, _device: {"gemm": {file.name: 1}})
+        monkeypatch.setattr(engine_layers, "dtypes_of", lambda _trt, file, _device: self.layers(file))
         monkeypatch.setattr(devices, "cards", lambda: self.cards)
         monkeypatch.setattr(devices, "cannot_use_a_card", lambda _runtime: None)
         monkeypatch.setattr(trt, "TensorRtSession", StandIn)
+
+    @staticmethod
+    def layers(file):
+        return {"gemm": {"float16": 2, file.name: 1}}
 
     @staticmethod
     def build(_trt, graph, file, *_more):
@@ -145,7 +149,7 @@ def test_engines_are_run_where_there_is_a_card_of_their_kind(made):
     assert near["vision", "embeds"]["check"].endswith((", engine of 1", ", engine of 7"))
     assert accepted["comparisons"] > len(near)
     built = told(made.seen)["tensorrt"]["built"]["vision"]
-    assert (built["dtypes_of"], built["dtypes"]) == ("engine", {"gemm": {"vision-b7.engine": 1}})
+    assert (built["dtypes_of"], built["dtypes"]) == ("engine", {"gemm": {"float16": 2, "vision-b7.engine": 1}})
 
 
 def test_where_there_is_no_such_card_the_last_lines_say_so_and_what_to_run(made, small_folder):
@@ -222,6 +226,13 @@ def test_what_cannot_be_checked_is_told(made, card, small_folder, capsys):
         assert "--check exports nothing" in capsys.readouterr().err
 
 
+def test_an_engine_of_halves_that_computes_in_float32_is_refused(machine, small_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "layers", lambda _file: {"gemm": {"float32": 3}})
+    with pytest.raises(ModelError, match="vision, layers of the engine: halves"):
+        export(RECIPE, small_folder("owlvit"), out=tmp_path / "owl", engines=TARGET)
+    assert not (tmp_path / "owl").exists()
+
+
 @pytest.mark.usefixtures("machine")
 def test_bundles_of_graphs_are_checked_too(small_folder, tmp_path):
     bundle = export(RECIPE, small_folder("owlvit"), out=tmp_path / "owl")
@@ -247,17 +258,16 @@ def sweep(tmp_path):
     return run
 
 
-def test_a_sweep_with_engines_that_nobody_ran_is_warned_of_and_says_so(made, sweep, tmp_path, small_folder, caplog):
+def test_a_sweep_with_engines_that_nobody_ran_is_refused_unless_asked_for(made, sweep, tmp_path, small_folder):
     assert sweep(made.seen, "SEEN")["accepted"]["card"] == "NVIDIA L4"
-    assert not caplog.messages
-    assert sweep(made.unseen, "RUN", part=(1, 2), shard_items=1)["accepted"] is None
-    assert "owl: its engines have never been compared with the model on a card" in caplog.text
-    assert f"tallymill export --check {made.unseen}" in caplog.text
+    with pytest.raises(ModelError, match="the engines of owl have never been compared with the model on a card") as no:
+        sweep(made.unseen, "RUN", part=(1, 2), shard_items=1)
+    assert f"tallymill export --check {made.unseen}" in (no.value.hint or "")
+    assert not (tmp_path / "RUN").exists()
+    assert sweep(made.unseen, "RUN", part=(1, 2), shard_items=1, unaccepted=True)["accepted"] is None
     assert tallymill.load(tmp_path / "RUN").summary().done == 1
-    caplog.clear()
     acceptance.check(made.unseen, RECIPE, small_folder("owlvit"))
     assert sweep(made.unseen, "RUN", shard_items=1)["accepted"]["card"] == "NVIDIA L4"  # and the RUN goes on
-    assert not caplog.messages
     assert tallymill.load(tmp_path / "RUN").summary().complete
 
 

@@ -15,21 +15,20 @@ def bundle(tmp_path, bundle_example):
 ON_A_CARD = {"device": "cuda:1", "card": "NVIDIA L4"}
 
 
-def test_of_engines_it_is_told_whether_they_were_accepted_and_warned_of_if_not(bundle, tmp_path, caplog):
+def test_engines_that_nobody_ran_are_refused_unless_they_are_asked_for(bundle, tmp_path):
     models = {
         "none": None,
         "file": tmp_path / "a.onnx",
         "graphs": bundle("graphs", "onnx", accepted=None),
         "seen": bundle("seen", "tensorrt", accepted=ON_A_CARD),
-        "unseen": bundle("unseen", "tensorrt_rtx", accepted=None),
-        "older": bundle("older", "tensorrt"),
     }
-    assert require_not_refused(models, "cuda") == {"seen": ON_A_CARD, "unseen": None, "older": None}
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
-    assert (
-        "unseen: its engines have never been compared with the model on a card; tallymill export --check" in caplog.text
-    )
-    assert str(models["unseen"]) in caplog.text
+    assert require_not_refused(models, "cuda") == {"seen": ON_A_CARD}
+    for name, runtime, told in (("unseen", "tensorrt_rtx", {"accepted": None}), ("older", "tensorrt", {})):
+        with_it = {**models, name: bundle(name, runtime, **told)}
+        with pytest.raises(ModelError, match=f"the engines of {name} have never been compared") as caught:
+            require_not_refused(with_it, "cuda")
+        assert f"--check {with_it[name]} " in caught.value.hint
+        assert require_not_refused(with_it, "cuda", unaccepted=True) == {"seen": ON_A_CARD, name: None}
 
 
 @pytest.mark.parametrize(

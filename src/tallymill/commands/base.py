@@ -62,6 +62,9 @@ SetAgain = Annotated[
 ]
 Json = Annotated[bool, Parameter(name="--json", negative=(), help="Print the result as JSON.")]
 Ensemble = Annotated[str, Parameter(help="A shipped name (coco-cpu, numbench) or a TOML file.")]
+Unaccepted = Annotated[
+    bool, Parameter(negative=(), help="Use engines that were never compared with their model on a card.")
+]
 Device = Annotated[str, Parameter(help="auto, cpu, cuda, or cards such as cuda:0,1.")]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import tallymill
-from tallymill.commands.base import DONE, SOME_FAILED, Device, Ensemble, Json, Set, app, code_of, print_json
+from tallymill.commands.base import DONE, SOME_FAILED, Device, Ensemble, Json, Set, Unaccepted, app, code_of, print_json
 from tallymill.engine.settings import Settings, with_overrides
 from tallymill.errors import UsageError
 from tallymill.runners import console
@@ -23,6 +23,7 @@ def score(
     prompt: str,
     ensemble: Ensemble = "coco-cpu",
     device: Device = "auto",
+    unaccepted: Unaccepted = False,
     settings: Set = (),
     as_json: Json = False,
 ) -> int:
@@ -38,7 +39,8 @@ def score(
     if not images:
         raise UsageError("no image given", hint='tallymill score IMAGE… --prompt "3 cats and 2 dogs"')
     chosen = with_overrides(Settings(), settings)
-    results = [tallymill.score(image, prompt, ensemble=ensemble, device=device, settings=chosen) for image in images]
+    options: dict[str, Any] = {"ensemble": ensemble, "device": device, "unaccepted": unaccepted, "settings": chosen}
+    results = [tallymill.score(image, prompt, **options) for image in images]
     if as_json:
         print_json([result.as_dict() for result in results])
     else:
@@ -61,6 +63,7 @@ def sweep(
     shard_items: int | None = None,
     keep_suppressed: Annotated[bool, Parameter(negative=())] = False,
     retry_errors: Annotated[bool, Parameter(negative=())] = False,
+    unaccepted: Unaccepted = False,
     settings: Set = (),
     as_json: Json = False,
 ) -> int:
@@ -104,6 +107,7 @@ def sweep(
             part=None if part is None else part_of(part),
             shard_items=shard_items,
             keep_suppressed=keep_suppressed,
+            unaccepted=unaccepted,
             retry_errors=retry_errors,
             progress=bar,
         )
