@@ -24,6 +24,7 @@ from tallymill.engine.words import listed
 from tallymill.errors import ModelError, UsageError
 from tallymill.exporters import gate, to_tensorrt, to_torch, weights
 from tallymill.exporters.pairing import Bounds
+from tallymill.exporters.photographs import read_photographs, with_photographs
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
 
 _PACKAGES = ("tallymill", "torch", "tensorrt", "tensorrt_rtx", "onnxruntime", "onnxruntime-gpu")
@@ -178,19 +179,22 @@ def check(
     source: str | Path | None = None,
     *,
     device: str = "auto",
+    photographs: Path | None = None,
     log: Callable[[str], None] = lambda _line: None,
 ) -> Bundle:
     """Try out a bundle that is there (see ``try_out``) against its weights; ``bundle.json`` records what came of it.
 
-    ``recipe`` is that of the bundle's model; ``source`` as for ``export``; ``device`` one of this machine, or "auto": a
-    card that the runtime could use, else the CPU. Raises ``ModelError`` when the bundle differs from the original (it
-    is ``refused``, then), when it cannot be run here, or when the weights are not those that it was made of;
-    ``UsageError`` for a model of which there are no weights, or a device that is not here.
+    ``recipe`` is that of the bundle's model; ``source`` and ``photographs`` as for ``export``; ``device`` one of this
+    machine, or "auto": a card that the runtime could use, else the CPU. Raises ``ModelError`` when the bundle differs
+    from the original (it is ``refused``, then), when it cannot be run here, or when the weights are not those that it
+    was made of; ``UsageError`` for a model of which there are no weights, or a device that is not here.
     """
     bundle = load_bundle(folder)
     manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
     place = _chosen(bundle, manifest, device)
+    pictures = None if photographs is None else read_photographs(photographs)
     loaded = _original(bundle, manifest, recipe, recipe.weights if source is None else source, log)
+    loaded = with_photographs(loaded, pictures)
     record, findings = try_out(loaded, bundle, place, log)
     if all(finding.passed for finding in findings):
         write(folder, {"accepted": record, "refused": _elsewhere(bundle.refused, place)})

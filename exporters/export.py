@@ -18,7 +18,8 @@ from tallymill.errors import MissingExtraError, ModelError, UsageError
 from tallymill.exporters import acceptance, gate, to_tensorrt, to_torch, weights
 from tallymill.exporters.common_weights import CommonWeights
 from tallymill.exporters.given import copy, examine
-from tallymill.exporters.hub import bundle_folder, sha256
+from tallymill.exporters.hub import bundle_folder, leftovers, scratch_prefix, sha256, sync
+from tallymill.exporters.photographs import read_photographs, with_photographs
 from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
 from tallymill.exporters.to_onnx import OPSET, export_part
 
@@ -38,6 +39,7 @@ def export(
     options: Mapping[str, Any] | None = None,
     engines: to_tensorrt.Target | None = None,
     programs: to_torch.Programs | None = None,
+    photographs: Path | None = None,
     log: Callable[[str], None] = _silent,
 ) -> Bundle:
     """Export a model to ONNX, or to ``programs`` of torch, put it before the gate, and install it.
@@ -49,6 +51,8 @@ def export(
     Raises ``ModelError`` when weights cannot be had or exported, when ``out`` is something else than a bundle, or when
     the graph differs from the model: then nothing is installed; ``UsageError`` for an option that the recipe does not
     know.
+
+    ``photographs`` is a folder of images on which the whole detector is compared too.
 
     Engines are run too, where there is a card that can, and are not installed unless they answer as the model does (see
     ``acceptance``); where there is none, the last lines of the ``log`` say so.
@@ -66,8 +70,9 @@ def export(
     known = _known(recipe, options or {})
     if out is not None:  # the cache is our own
         require_free(out)  # before the work, and again when it is done
+    pictures = None if photographs is None else read_photographs(photographs)
     log(f"loading {source}")
-    loaded = recipe.load(source, **known)
+    loaded = with_photographs(recipe.load(source, **known), pictures)
     if isinstance(loaded, Given) and engines is not None:
         raise UsageError(f"the model {recipe.name} comes as ONNX files, of which no engines are built yet")
     if isinstance(loaded, Given) and programs is not None:
@@ -77,7 +82,8 @@ def export(
     place = None if engines is None else acceptance.place_for(engines)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as scratch:
+        _tidy(target.parent)
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix(target.name), dir=target.parent) as scratch:
             built = Path(scratch) / "bundle"
             built.mkdir()
             if isinstance(loaded, Given):
@@ -281,6 +287,8 @@ def require_free(target: Path) -> None:
 
 def _replace(built: Path, target: Path, before: Path) -> None:
     """Put a bundle in the place of another, which comes back if that fails."""
+    for file in (*built.iterdir(), built):
+        sync(file)
     if target.exists():
         target.rename(before)
     try:
@@ -289,4 +297,14 @@ def _replace(built: Path, target: Path, before: Path) -> None:
         if before.exists():
             before.rename(target)
         raise
+    sync(target.parent)
     shutil.rmtree(before, ignore_errors=True)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what exports that were killed have left; a bundle that one of them had moved aside comes back."""
+    for scratch, name in leftovers(folder):
+        before = scratch / "before"
+        if before.exists() and not (folder / name).exists():
+            before.rename(folder / name)
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +99,8 @@ def examine_arrays(
 
 
 def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) -> list[Finding]:
-    """The detector from pixels to boxes against the original, on drawn pictures of several shapes and sizes.
+    """The detector from pixels to boxes against the original, on drawn pictures of several shapes and sizes, and on
+    photographs where there are any.
 
     Of each category the most confident boxes have partners within the bounds, theirs among ours and ours among theirs
     (see ``pairing.apart``), however low the confidences; and there are as many at .5, where hard counts are made. A
@@ -117,16 +118,24 @@ def examine_whole(loaded: Loaded, detector: Detector, bounds: Bounds = EXACT) ->
     if bounds.half and isinstance(detector, Closed):
         detector.top = sys.maxsize
     findings: list[Finding] = []
-    for size in loaded.pictures or PICTURES:
-        found, wanted = _answers(loaded, detector, draw(*size), classes, bounds)
+    for name, picture in _pictures(loaded):
+        found, wanted = _answers(loaded, detector, picture, classes, bounds)
         for place, answer in enumerate(wanted):
             mine = found.request == place
-            check = f"picture of {size[1]}x{size[0]}, {loaded.categories[place]!r} against the original"
-            findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*size))
+            check = f"{name}, {loaded.categories[place]!r} against the original"
+            findings += _whole(check, (found.boxes[mine], found.scores[mine]), answer, bounds.of(*picture.shape[:2]))
     if not findings:
         check = "all pictures against the original"
         findings.append(Finding("whole", check, "boxes (pixels)", float("inf"), bounds.box, 0))
     return findings
+
+
+def _pictures(loaded: Loaded) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+    """What to call them, and what to look at."""
+    for height, width in loaded.pictures or PICTURES:
+        yield f"picture of {width}x{height}", draw(height, width)
+    for name, photograph in loaded.photographs.items():
+        yield f"photograph {name}", photograph
 
 
 def _answers(
@@ -161,11 +170,15 @@ def _whole(
         ("boxes (pixels)", off.box, bounds.box),
         ("confidences", off.score, bounds.score),
         ("logarithms of confidences", off.ratio, bounds.ratio),
-        ("count at .5", float(max(least - count, count - most, 0)), 0.0),
     )
     if not off.compared and not any(difference for _, difference, _ in measured):
         return []
-    return [Finding("whole", check, output, value, bound, off.compared) for output, value, bound in measured]
+    findings = [Finding("whole", check, output, value, bound, off.compared) for output, value, bound in measured]
+    if counted := int(max(most, count)):  # nothing beside nothing says nothing
+        findings.append(
+            Finding("whole", check, "count at .5", float(max(least - count, count - most, 0)), 0.0, counted)
+        )
+    return findings
 
 
 def draw(height: int, width: int) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -219,13 +219,12 @@ def _install(recipe: Recipe, model: bytes) -> Path:
     }
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{recipe.name}{_owner()}{os.getpid()}-"
-        with tempfile.TemporaryDirectory(prefix=prefix, dir=entry.parent) as scratch:
+        with tempfile.TemporaryDirectory(prefix=scratch_prefix(recipe.name), dir=entry.parent) as scratch:
             built = Path(scratch) / "entry"
             built.mkdir()
             _write(built / "model.onnx", model)
             _write(built / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
-            _sync(built)
+            sync(built)
             _move_into_place(built, entry, Path(scratch) / "damaged")
     except OSError as exc:
         hint = "set TALLYMILL_CACHE to a folder that can be written and has room"
@@ -233,17 +232,28 @@ def _install(recipe: Recipe, model: bytes) -> Path:
     return entry / "model.onnx"
 
 
+def scratch_prefix(name: str) -> str:
+    """Of the name of a folder in which this process builds something to be renamed to ``name`` (see ``leftovers``)."""
+    return f".{name}{_owner()}{os.getpid()}-"
+
+
 def _owner() -> str:
     """In the name of a folder that is being built: before the number of the process, on this machine, that builds."""
     return f"-{socket.gethostname()}-"
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what processes of this machine that are no longer there (they were killed) were building."""
-    for scratch in folder.glob(f".*{glob.escape(_owner())}*"):
-        process = scratch.name.rpartition(_owner())[2].partition("-")[0]
+def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
+    """What processes of this machine that are no longer there (they were killed) were building, and its name to be."""
+    for scratch in sorted(folder.glob(f".*{glob.escape(_owner())}*")):
+        name, _, rest = scratch.name.rpartition(_owner())
+        process = rest.partition("-")[0]
         if process.isdecimal() and not _runs(int(process)):
-            shutil.rmtree(scratch, ignore_errors=True)  # another process may be removing it too
+            yield scratch, name.removeprefix(".")
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for scratch, _ in leftovers(folder):
+        shutil.rmtree(scratch, ignore_errors=True)  # another process may be removing it too
 
 
 def _runs(process: int) -> bool:
@@ -265,7 +275,7 @@ def _move_into_place(built: Path, entry: Path, aside: Path) -> None:
             if not entry.exists():
                 raise
         else:
-            _sync(entry.parent)
+            sync(entry.parent)
             return
         if _intact(entry):
             return
@@ -303,8 +313,9 @@ def _write(file: Path, data: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -44,7 +44,8 @@ class Loaded:
 
     ``original`` is what the gate compares the whole detector with: transformers' own image processor, model and
     reading of the outputs; of a model that is no detector, an ``ArrayOriginal``. ``categories`` are some that it can
-    be asked for, ``pictures`` heights and widths to try (the gate's own, if there are none). ``following`` takes the
+    be asked for, ``pictures`` heights and widths to try (the gate's own, if there are none), ``photographs`` RGB uint8
+    [H, W, 3] by name that a user wants to be tried besides. ``following`` takes the
     place of ``original`` for a model with choices, and ``in_halves`` that of both for a graph that computes in halves,
     where more are near equals: it follows choices that are good by what halves bear, and of a detector that keeps the
     best pairs of query and class it tells all. ``masks`` are those of the original for a model that segments.
@@ -57,6 +58,7 @@ class Loaded:
     original: Original | ArrayOriginal
     categories: tuple[str, ...] = ("cat", "dog")
     pictures: tuple[tuple[int, int], ...] = ()
+    photographs: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     tokenizer: str | None = None
     following: Following | None = None
     in_halves: Following | None = None

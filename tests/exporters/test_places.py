@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tallymill.errors import ModelError, UsageError
-from tallymill.exporters.export import require_free
+from tallymill.exporters.export import _tidy, require_free
+from tallymill.exporters.hub import scratch_prefix
 from tallymill.exporters.recipes.bucketed import require_levels
 from tallymill.exporters.weights import is_local
+
+with subprocess.Popen([sys.executable, "-c", ""]) as _ended:
+    GONE = _ended.pid
 
 
 @pytest.mark.parametrize("weights", ["", "weights", "./weights", "/nowhere/weights", "a/b/c", "~/weights"])
@@ -43,6 +51,19 @@ def test_a_place_with_something_else_is_not_free(tmp_path, text):
     for place in (tmp_path, tmp_path / "report.json"):
         with pytest.raises(ModelError, match="is there and is no bundle"):
             require_free(place)
+
+
+def test_what_killed_exports_left_is_removed_and_what_they_moved_aside_comes_back(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: GONE)
+        lost, other = (tmp_path / f"{scratch_prefix(name)}abc" for name in ("lost", "new-one"))
+    running, foreign = tmp_path / f"{scratch_prefix('here')}abc", tmp_path / ".lost-elsewhere-1-abc"
+    for folder in (lost / "before", other / "bundle", running / "bundle", foreign):
+        folder.mkdir(parents=True)
+        (folder / "bundle.json").write_text(folder.name)
+    _tidy(tmp_path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["lost", running.name, foreign.name])
+    assert (tmp_path / "lost" / "bundle.json").read_text() == "before"
 
 
 def test_a_size_has_more_than_one_place_on_each_level():

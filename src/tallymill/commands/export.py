@@ -31,6 +31,9 @@ def export(
     precision: Literal["bf16", "fp16", "fp32"] | None = None,
     compute_capability: str | None = None,
     batch: str | None = None,
+    photographs: Annotated[
+        Path | None, Parameter(help="A folder of images on which the whole detector is compared too.")
+    ] = None,
     check: Annotated[
         Path | None, Parameter(help="A bundle that is there: run it here, compare it with --weights, and record that.")
     ] = None,
@@ -46,7 +49,8 @@ def export(
     to
         What runs it: ONNX Runtime, torch, or TensorRT.
     weights
-        A folder with config.json and the weights, or a Hugging Face id (default: where the model is published).
+        A folder with config.json and the weights, or a Hugging Face id (default: where the model is published); of
+        OW-DETR its checkpoint, of RAFT a state dict, of Co-DETR an ONNX file.
     buckets
         Sizes of images that are graphs of their own, as heights and widths: 800x800,800x1066 (Grounding DINO and other
         models that take images of many shapes).
@@ -62,7 +66,7 @@ def export(
     if check is not None:
         given = {"MODEL": model, "--out": out, "--buckets": buckets, "--precision": precision, "--batch": batch}
         given |= {"--to": None if to == "onnx" else to, "--compute-capability": compute_capability}
-        return _tell(_checked(check, weights, device or "auto", given), as_json)
+        return _tell(_checked(check, weights, device or "auto", photographs, given), as_json)
     if model is None:
         raise UsageError("no model given", hint="tallymill export MODEL, or --check FOLDER for a bundle that is there")
     if device is not None:
@@ -75,6 +79,7 @@ def export(
         options=options,
         engines=_target(to, precision, compute_capability, batch),
         programs=Programs(precision or "fp32") if to == "torch" else None,
+        photographs=photographs,
         log=_log,
     )
     return _tell(bundle, as_json)
@@ -84,11 +89,14 @@ def _log(line: str) -> None:
     console.err.print(line, markup=False, soft_wrap=True)
 
 
-def _checked(folder: Path, weights: str | None, device: str, given: Mapping[str, object]) -> Bundle:
+def _checked(
+    folder: Path, weights: str | None, device: str, photographs: Path | None, given: Mapping[str, object]
+) -> Bundle:
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} is of an export, and --check exports nothing", hint="leave it out")
-    return acceptance.check(folder, recipe_of(load_bundle(folder).name), weights, device=device, log=_log)
+    recipe = recipe_of(load_bundle(folder).name)
+    return acceptance.check(folder, recipe, weights, device=device, photographs=photographs, log=_log)
 
 
 def _tell(bundle: Bundle, as_json: bool) -> int:
