@@ -40,11 +40,11 @@ def find_models(ensemble: EnsembleConfig) -> dict[str, ModelFile | None]:
             found[detector.name] = find_model(detector.model)
         except ModelError as exc:
             missing.append(exc)
-    if len(missing) > 1:
-        hints = dict.fromkeys(exc.hint for exc in missing if exc.hint)  # a set of models may be fetched at once
+    hints = dict.fromkeys(exc.hint for exc in missing if exc.hint)
+    if len(hints) > 1:
         raise ModelError("\n  ".join(exc.message for exc in missing), hint="\n  ".join(hints))
     if missing:
-        raise missing[0]
+        raise missing[0]  # what brings it brings the others
     return found
 
 

@@ -386,3 +386,12 @@ def test_values_that_would_be_taken_for_others_are_refused(command, told, capsys
     assert cli.run(command) == 2
     assert told in " ".join(capsys.readouterr().err.split())
     assert not any(tmp_path.iterdir())
+
+
+def test_models_that_have_to_be_exported_are_told_all_at_once(call, good, tmp_path, monkeypatch):
+    monkeypatch.setenv("TALLYMILL_CACHE", str(tmp_path))
+    code, _, err = call("sweep", good, "--out", tmp_path / "RUN", "--ensemble", "numbench")
+    assert code == 1
+    for model in ("ow-detr", "owlvit-base-patch32", "grounding-dino-tiny"):
+        assert f"the model '{model}' has not been exported" in err
+        assert f"  tallymill export {model} --to onnx\n" in err
