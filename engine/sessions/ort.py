@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tallymill.engine.arrays import to_device
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, told_of
 from tallymill.engine.words import counted, listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
@@ -159,7 +160,7 @@ class OnnxRuntimeSession:
         if value is None:
             raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
         if not isinstance(value, torch.Tensor):
-            value = torch.from_numpy(value).to(self.device)
+            value = to_device(value, self.device)
         if value.device != torch.device(self.device):
             raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
         if _name(value.dtype) != spec.dtype or spec.dtype not in ONNX_TYPES:

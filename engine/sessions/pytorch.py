@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
+from tallymill.engine.arrays import to_device
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, stamp, told_of
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
@@ -96,8 +95,7 @@ class TorchSession:
         if value is None:
             raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
         if not isinstance(value, torch.Tensor):
-            value = np.ascontiguousarray(value)
-            value = torch.from_numpy(value if value.flags.writeable else value.copy()).to(self.device)
+            value = to_device(value, self.device)
         if value.device != torch.device(self.device):
             raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
         given = TensorSpec(spec.name, name_of(value.dtype), tuple(value.shape))

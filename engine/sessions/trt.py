@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tallymill.engine.arrays import to_device
 from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor
 from tallymill.engine.words import listed
 from tallymill.errors import DeviceError, MissingExtraError, ModelError
@@ -122,7 +123,7 @@ class TensorRtSession:
         if not len(value):
             raise ModelError(f"{self.model}: its input {spec.name!r} has no rows")
         if isinstance(value, np.ndarray):
-            value = self._torch.from_numpy(value).to(self.device)
+            value = to_device(value, self.device)
         if value.device != self._torch.device(self.device):
             raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
         return value.contiguous()
