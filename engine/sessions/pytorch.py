@@ -17,9 +17,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tallymill.engine.arrays import to_device
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, stamp, told_of
+from tallymill.engine.sessions.base import OF_TORCH, TensorSpec, any_tensor, as_ours, stamp
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
-from tallymill.errors import DeviceError, MissingExtraError, ModelError
+from tallymill.errors import MissingExtraError, ModelError
 
 TOLD = "told.json"  # in a .pt2: names of inputs and outputs in their order, and the file of common weights
 # What makes the host wait for a value of the card, or gives as many values as there are in it: no graph has that.
@@ -58,27 +58,19 @@ class TorchSession:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once (see ``Session.run``)."""
-        torch, tensors = self._torch, any_tensor(inputs)
-        sent = [self._sent(spec, inputs.get(spec.name)) for spec in self.inputs]
-        self._check_rows(sent)
-        if unknown := set(inputs) - {spec.name for spec in self.inputs}:
-            known = ", ".join(spec.name for spec in self.inputs)
-            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {known}")
-        try:
+        torch = self._torch
+        with as_ours(self.model, self.device, OF_TORCH):
+            sent = [self._sent(spec, inputs.get(spec.name)) for spec in self.inputs]
+            self._check_rows(sent)
+            if unknown := set(inputs) - {spec.name for spec in self.inputs}:
+                known = ", ".join(spec.name for spec in self.inputs)
+                raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {known}")
             # (Not ``inference_mode``: its tensors could not be written to by the caller.)
             with torch.no_grad(), exact(torch), self._as_many_threads(), self._on_device():
                 found = self._run(sent)
-        except (
-            RuntimeError,
-            IndexError,
-            ValueError,
-            MemoryError,
-        ) as exc:  # of torch: out of memory, a shape that does not fit
-            if is_of_the_device(self.device, exc):
-                raise DeviceError(f"{self.model}: {told_of(self.device, exc)}", hint=AFTER_A_FAILURE) from exc
-            raise ModelError(f"{self.model}: {exc}") from exc
-        names = [spec.name for spec in self.outputs]
-        return dict(zip(names, found if tensors else [value.cpu().numpy() for value in found], strict=True))
+            if not any_tensor(inputs):  # which waits for the card, and so is told how it failed
+                found = [value.cpu().numpy() for value in found]
+        return dict(zip([spec.name for spec in self.outputs], found, strict=True))
 
     def _run(self, sent: Sequence[Any]) -> list[Any]:
         if self._graphs is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -294,6 +294,34 @@ def test_a_capture_that_fails_is_told():
     graphs.run([torch.ones(2)])
     with pytest.raises(CudaGraphs.NotCapturedError, match="stream is capturing"):
         graphs.run([torch.ones(2)])
+
+
+def test_a_capture_that_fails_leaves_the_stream_of_the_caller() -> None:
+    """``torch.cuda.graph`` does not, where it cannot end the capture."""
+    card, callers, torchs = no_card(), Stream(), Stream()
+    current = [callers]
+
+    @contextmanager
+    def on(stream: Any) -> Iterator[None]:
+        before = current[0]
+        current[0] = stream
+        try:
+            yield
+        finally:
+            current[0] = before
+
+    @contextmanager
+    def graph(*_: Any, **__: Any) -> Iterator[None]:
+        current[0] = torchs
+        yield
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    card.cuda.current_stream, card.cuda.stream, card.cuda.graph = lambda _device: current[0], on, graph
+    graphs = CudaGraphs(card, "cuda:0", lambda inputs: [inputs[0]])
+    graphs.run([torch.ones(2)])
+    with pytest.raises(CudaGraphs.NotCapturedError, match="previous error"):
+        graphs.run([torch.ones(2)])
+    assert current[0] is callers
 
 
 @pytest.mark.gpu
