@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,10 +33,10 @@ class TorchSession:
     """Runs a ``.pt2`` on the CPU, with ``threads`` threads, or on the card that ``device`` names.
 
     float32 is float32 (no TF32, no bfloat16 in its place) and algorithms of convolutions are chosen by rule: switches
-    of torch, and its number of threads, hold for a whole process, so that a run sets them, and sets them back; another
-    thread that computes with torch meanwhile is under them too. ``graphs``: capture CUDA graphs on a card. ``eager``
-    says why there are none, if so. Raises ``MissingExtraError`` without torch, ``ModelError`` without the card or for
-    a file that cannot be loaded.
+    of torch, and its number of threads, hold for a whole process, so that a run sets them, and sets them back (of runs
+    in several threads the last, as to switches); another thread that computes meanwhile is under them too. ``graphs``:
+    capture CUDA graphs on a card. ``eager`` says why there are none, if so. Raises ``MissingExtraError`` without torch,
+    ``ModelError`` without the card or for a file that cannot be loaded.
     """
 
     def __init__(self, model: Path, *, threads: int = 1, device: str = "cpu", graphs: bool = True) -> None:
@@ -194,9 +195,40 @@ def _by_mask(node: Any) -> bool:
     return any(place is not None and name_of(place.meta["val"].dtype) == "bool" for place in node.args[1])
 
 
+class Shared:
+    """Several threads in one context: the first to come enters it, the last to go leaves it."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._left = threading.Lock(), 0, contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def inside(self, context: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Meanwhile in the context of the first, which is like this one."""
+        with self._lock:
+            if self._inside == 0:
+                self._left.enter_context(context)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._left.close()
+
+
+_EXACT = Shared()
+
+
+def exact(torch: Any) -> contextlib.AbstractContextManager[None]:
+    """Meanwhile float32 is computed as float32, and the same way each time; when no thread is in here any more, all is
+    as it was before the first came.
+    """
+    return _EXACT.inside(_switched(torch))
+
+
 @contextlib.contextmanager
-def exact(torch: Any) -> Iterator[None]:
-    """Meanwhile float32 is computed as float32, and the same way each time; then all is as it was before."""
+def _switched(torch: Any) -> Iterator[None]:
     backends, legacy = torch.backends, torch.get_float32_matmul_precision()
     switches = [
         (backends.cuda.matmul, "fp32_precision", None),  # by the older switch, which must not contradict this one
@@ -207,8 +239,8 @@ def exact(torch: Any) -> Iterator[None]:
         (backends.cudnn, "deterministic", True),
     ]
     before = [getattr(place, name) for place, name, _ in switches]
-    torch.set_float32_matmul_precision("highest")
     try:
+        torch.set_float32_matmul_precision("highest")
         for place, name, value in switches:
             if value is not None:
                 setattr(place, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -216,6 +217,44 @@ def test_float32_is_float32_meanwhile():
         assert torch.get_float32_matmul_precision() == "medium"
         assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
         assert torch.backends.cudnn.conv.fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def switches() -> list[Any]:
+    backends = torch.backends
+    places = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.mkldnn.conv)
+    return [
+        torch.get_float32_matmul_precision(),
+        backends.cudnn.benchmark,
+        backends.cudnn.deterministic,
+        *(place.fp32_precision for place in places),
+    ]
+
+
+def test_of_two_threads_the_last_sets_the_switches_back():
+    """The first to come is the first to go, while the other still computes."""
+    torch.set_float32_matmul_precision("medium")
+    before, (came, gone) = switches(), (threading.Event(), threading.Event())
+    found: list[Any] = []
+
+    def second() -> None:
+        with exact(torch):
+            came.set()
+            assert gone.wait(10)
+            found.append(switches())
+
+    try:
+        thread = threading.Thread(target=second)
+        with exact(torch):
+            meanwhile = switches()
+            thread.start()
+            assert came.wait(10)
+        gone.set()
+        thread.join(10)
+        assert found == [meanwhile], "the second computed with float32 to its end"
+        assert meanwhile[0] == "highest"
+        assert switches() == before
     finally:
         torch.set_float32_matmul_precision("highest")
 
