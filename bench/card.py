@@ -1,8 +1,11 @@
-"""What has to be seen on a card, in under five minutes: kernels, and the path of the data through three detectors.
+"""What has to be seen on a card, in under five minutes: kernels, the path of the data through three detectors, and
+programs of torch as they are shipped (``card_programs``).
 
 ``python -m tallymill.bench.card`` needs torch, Triton and transformers; its last line is JSON. With ``--cpu --small``
-the same code runs on the CPU with small models, without the kernels. Weights are random: speeds depend on shapes alone.
-It HAS NOT BEEN RUN ON A CARD.
+the same code runs on the CPU with small models, without the kernels and CUDA graphs. Weights are random: speeds depend
+on shapes alone. The three detectors run modules of transformers as they are, and their bfloat16 is that of autocast:
+it is NOT WHAT IS SHIPPED, and only a first number; what is exported keeps more in float32, by a choice of its own. It
+HAS NOT BEEN RUN ON A CARD.
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from tallymill.bench.faults import fault_of
 from tallymill.bench.pairs import aligned
 from tallymill.engine.batch import ItemBatch, batch_of
 from tallymill.engine.clock import StageClock
@@ -53,6 +58,7 @@ def run(*, cpu: bool = False, small: bool = False, models: Sequence[str] = FAMIL
         "bench": "card",
         "device": _about(torch, device),
         "kernels": [] if cpu else _kernels(),
+        "programs": _programs(torch, device, small),
         "models": [_model(torch, family, device, small) for family in models],
     }
 
@@ -65,9 +71,19 @@ def _kernels() -> list[dict[str, Any]]:
     found = []
     for cases in CASES:
         for case in cases("cuda", False):
-            fault = _fault(lambda case=case: case.check(arrays(case.run()), arrays(case.cpu())))
+            fault = fault_of(partial(_same, case, arrays))
             found.append({"operation": case.operation, "size": case.size, "fault": fault})
     return found
+
+
+def _same(case: Any, arrays: Callable[[Any], Any]) -> None:
+    case.check(arrays(case.run()), arrays(case.cpu()))
+
+
+def _programs(torch: Any, device: str, small: bool) -> list[dict[str, Any]]:
+    from tallymill.bench.card_programs import programs
+
+    return programs(torch, device, small)
 
 
 def _model(torch: Any, family: str, device: str, small: bool) -> dict[str, Any]:
@@ -83,14 +99,14 @@ def _model(torch: Any, family: str, device: str, small: bool) -> dict[str, Any]:
     def check() -> None:
         found.update(_compare(_detect(here, files, COMPARED), _detect(there, files, COMPARED)))
 
-    found["fault"] = _fault(check)
+    found["fault"] = fault_of(check)
     for name in ("fp32", "bf16"):
         precision.name = name
 
         def measure(name: str = name) -> None:
             found[f"{name}_images_per_s"] = round(_speed(torch, here, files, device), 2)
 
-        found["fault"] = _fault(measure) or found["fault"]
+        found["fault"] = fault_of(measure) or found["fault"]
     return found
 
 
@@ -158,17 +174,9 @@ def _files(images: int, side: int) -> list[bytes]:
     return files
 
 
-def _fault(check: Any) -> str | None:
-    try:
-        check()
-    except Exception as error:  # whatever it is, the rest is to be seen too
-        return str(error).strip().split("\n")[0] or type(error).__name__
-    return None
-
-
 def table(result: dict[str, Any]) -> str:
     """The result of ``run`` for reading."""
-    rows = [["model", "boxes", "pixels apart", "confidence apart", "fp32 images/s", "bf16 images/s", ""]]
+    rows = [["model", "boxes", "pixels apart", "confidence apart", "fp32 images/s", "autocast images/s", ""]]
     for model in result["models"]:
         apart = [f"{model.get(key, float('nan')):.2g}" for key in ("box_difference", "score_difference")]
         speeds = [f"{model.get(f'{precision}_images_per_s', float('nan')):.2f}" for precision in ("fp32", "bf16")]
@@ -176,12 +184,23 @@ def table(result: dict[str, Any]) -> str:
     wrong = [f"{each['operation']}, {each['size']}: {each['fault']}" for each in result["kernels"] if each["fault"]]
     kernels = f"{len(result['kernels'])} cases of kernels, {len(wrong)} with a fault"
     about = ", ".join(f"{key} {value}" for key, value in result["device"].items())
-    return "\n".join([about, kernels, *wrong, "", aligned(rows)])
+    return "\n".join([about, kernels, *wrong, "", aligned(rows), "", aligned(_programs_told(result["programs"]))])
+
+
+def _programs_told(programs: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["program of torch", "precision", "CUDA graphs", "of the bound", "images/s", ""]]
+    for each in programs:
+        found = [
+            f"{each.get(key, float('nan')):.{digits}}" for key, digits in (("of_bound", "2g"), ("images_per_s", "2f"))
+        ]
+        rows.append([each["program"], each["precision"], each["graphs"], *found, each["fault"] or "fine"])
+    return rows
 
 
 def faults(result: dict[str, Any]) -> int:
     """How many checks found something wrong."""
-    return sum(each["fault"] is not None for each in [*result["kernels"], *result["models"]])
+    checked = [*result["kernels"], *result["programs"], *result["models"]]
+    return sum(each["fault"] is not None for each in checked)
 
 
 def _torch(cpu: bool) -> Any:

@@ -1,6 +1,7 @@
 """Detectors of random weights for a card, in published or small sizes, that run their torch modules as they are.
 
 What an export adds, a runtime and its files, is left out: these are for the path of the data, and for a first speed.
+Their bfloat16, that of autocast, is not what is shipped: ``card_programs`` runs that.
 """
 
 from __future__ import annotations
@@ -157,6 +158,6 @@ MODELS: Mapping[str, tuple[Callable[[Path, bool], None], str, Mapping[str, Mappi
     "ow_detr": (
         _ow_detr,
         "ow-detr",
-        {"small": {"buckets": ((64, 64), (64, 107))}, "full": {"buckets": ((800, 800),)}},
+        {"small": {"buckets": ((64, 107), (107, 64))}, "full": {"buckets": ((800, 800),)}},
     ),
 }

@@ -48,6 +48,10 @@ def _owl(family: str, folder: Path, small: bool) -> None:
         images = processor(size={"height": 64, "width": 64})
     else:
         made, images = model(config(text_config=ids)).eval(), processor()
+        # They begin with a deviation of 1, which makes logits of hundreds of 768 inputs: all or nothing, and no
+        # measure of bfloat16. Weights that were learned are not like that.
+        for layer in (made.box_head.dense0, made.box_head.dense1, made.class_head.logit_scale):
+            layer.weight.data *= layer.in_features**-0.5
     # Random heads put every box into a corner, and every score at 0 or 1; these keep them where a fault shows.
     for head in (made.box_head.dense2, made.class_head.logit_shift):
         head.weight.data *= 0.02

@@ -23,10 +23,14 @@ def to_host(value: Array) -> NDArray[Any]:
 
 
 def to_device(value: NDArray[Any], device: Any) -> Array:
-    """An array as a tensor on a device (``cpu`` too, where memory is shared if the array may be written to)."""
+    """An array as a tensor on a device (``cpu`` too, where memory is shared unless the array may not be written to, or
+    runs backwards: torch has no tensors of either).
+    """
     import torch
 
-    return torch.from_numpy(value if value.flags.writeable else value.copy()).to(device)
+    if not value.flags.writeable or min(value.strides, default=0) < 0:
+        value = value.copy()
+    return torch.from_numpy(value).to(device)
 
 
 def beside(value: NDArray[Any], other: Array) -> Array:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,13 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from tallymill.engine.arrays import Array, stacked
+from tallymill.errors import DeviceError, ModelError, TallymillError
 
 __all__ = [
     "AFTER_A_FAILURE",
+    "OF_TORCH",
     "Array",
     "Session",
     "TensorSpec",
     "any_tensor",
+    "as_ours",
     "is_of_the_device",
     "stack",
     "stamp",
@@ -27,6 +31,9 @@ __all__ = [
 AFTER_A_FAILURE = (
     "what was done is kept, and the same command goes on from there; where memory ran out, with fewer --workers"
 )
+
+# What torch raises of inputs that do not fit, of a card that fails and of memory that runs out.
+OF_TORCH = (RuntimeError, IndexError, ValueError, MemoryError)
 
 # How ONNX Runtime and torch word failures of a card, and that memory ran out, which concern no image more than the
 # next. (Whatever else they raise may be of one image: a shape that does not fit the graph, which they alone find out.)
@@ -110,6 +117,21 @@ def told_of(device: str, error: Exception) -> str:
     """What such an error is told as: ``cuda:0 failed: …``."""
     what = "memory ran out" if device == "cpu" else f"{device} failed"
     return f"{what}: {str(error).strip() or type(error).__name__}"
+
+
+@contextmanager
+def as_ours(model: Path, device: str, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Errors of these kinds, met while ``model`` runs on ``device``, as ours and with its name: a ``DeviceError`` where
+    they are of the device (see ``is_of_the_device``), a ``ModelError`` otherwise.
+    """
+    try:
+        yield
+    except TallymillError:
+        raise
+    except kinds as exc:
+        if is_of_the_device(device, exc):
+            raise DeviceError(f"{model}: {told_of(device, exc)}", hint=AFTER_A_FAILURE) from exc
+        raise ModelError(f"{model}: {exc}") from exc
 
 
 def stamp(status: os.stat_result) -> tuple[int, ...]:

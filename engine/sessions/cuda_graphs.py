@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 MOST = 8  # graphs that are kept; each has its inputs and outputs, and all share memory for what lies between
 _REMEMBERED = 1024  # sets of shapes whose runs are counted
 _WARM_UP = 2  # runs before a capture: libraries allocate their workspaces in the first
+Program = Callable[[Sequence[Any]], list[Any]]
+Launch = Callable[[], list[Any]]
+
+
+class _Graph(NamedTuple):
+    """A graph, the tensors that it reads and those that it writes, and what was captured, which may own more."""
+
+    graph: Any
+    places: list[Any]
+    outputs: list[Any]
+    launch: Launch
 
 
 class CudaGraphs:
@@ -21,14 +33,26 @@ class CudaGraphs:
     one that was not used for longest is let go, and shapes must then come twice as often before they are captured, so
     that no program spends its time on captures. Everything is in the order of the caller's current stream; outputs are
     copies.
+
+    ``fixed`` makes of tensors that stay where they are what is captured, if that is not just ``program`` of them; it
+    may raise ``NotCapturedError``. ``stream`` is where captures are made, if not on a stream of torch's.
     """
 
     class NotCapturedError(Exception):
         """Raised when a capture failed: the program must be run without."""
 
-    def __init__(self, torch: Any, device: str, program: Callable[[Sequence[Any]], list[Any]]) -> None:
-        self._torch, self._device, self._program = torch, device, program
-        self._kept: OrderedDict[tuple[Any, ...], tuple[Any, list[Any], list[Any]]] = OrderedDict()
+    def __init__(
+        self,
+        torch: Any,
+        device: str,
+        program: Program,
+        *,
+        fixed: Callable[[Sequence[Any]], Launch] | None = None,
+        stream: Any = None,
+    ) -> None:
+        self._torch, self._device, self._program, self._stream = torch, device, program, stream
+        self._fixed = fixed or partial(partial, program)
+        self._kept: OrderedDict[tuple[Any, ...], _Graph] = OrderedDict()
         self._runs: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._patience = 1
         self._pool = torch.cuda.graph_pool_handle()
@@ -48,7 +72,7 @@ class CudaGraphs:
         if key not in self._kept:
             self._keep(key, self._capture(inputs))
         self._kept.move_to_end(key)
-        graph, places, outputs = self._kept[key]
+        graph, places, outputs, _ = self._kept[key]
         for place, value in zip(places, inputs, strict=True):
             place.copy_(value)
         graph.replay()
@@ -62,7 +86,7 @@ class CudaGraphs:
             self._runs.popitem(last=False)
         return runs >= self._patience
 
-    def _keep(self, key: tuple[Any, ...], graph: tuple[Any, list[Any], list[Any]]) -> None:
+    def _keep(self, key: tuple[Any, ...], graph: _Graph) -> None:
         self._kept[key] = graph
         if len(self._kept) > MOST:
             # Its last replay may still be running.
@@ -71,26 +95,29 @@ class CudaGraphs:
             self._runs.pop(gone, None)
             self._patience = min(2 * self._patience, _REMEMBERED)
 
-    def _capture(self, inputs: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
-        """A graph, the tensors that it reads and those that it writes."""
+    def _capture(self, inputs: Sequence[Any]) -> _Graph:
         torch = self._torch
+        current = torch.cuda.current_stream(self._device)
         try:
             places = [value.clone() for value in inputs]
-            current, side = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+            launch = self._fixed(places)
+            side = torch.cuda.Stream(self._device) if self._stream is None else self._stream
             side.wait_stream(current)
             with torch.cuda.stream(side):
                 for _ in range(_WARM_UP):
-                    self._program(places)
+                    launch()
             current.wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            # Other threads may go on allocating meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                outputs = self._program(places)
+            # A capture that fails leaves its own stream as the current one: the outer context puts that right. Other
+            # threads may go on allocating meanwhile.
+            how = {"pool": self._pool, "stream": self._stream, "capture_error_mode": "thread_local"}
+            with torch.cuda.stream(current), torch.cuda.graph(graph, **how):
+                outputs = launch()
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as exc:
             raise self.NotCapturedError(f"a CUDA graph could not be captured: {exc}") from exc
-        return graph, places, outputs
+        return _Graph(graph, places, outputs, launch)
 
     def _after_last(self) -> None:
         """Wait, on the caller's stream, for the last run if that was on another one."""

@@ -17,9 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, told_of
+from tallymill.engine.arrays import to_device
+from tallymill.engine.sessions.base import TensorSpec, any_tensor, as_ours
 from tallymill.engine.words import counted, listed
-from tallymill.errors import DeviceError, MissingExtraError, ModelError
+from tallymill.errors import MissingExtraError, ModelError
 
 CUDA = "CUDAExecutionProvider"
 INSTALL = "pip uninstall onnxruntime, then pip install 'tallymill[gpu]': onnxruntime-gpu would lie in the same folder"
@@ -113,16 +114,10 @@ class OnnxRuntimeSession:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once (see ``Session.run``)."""
-        try:
+        with as_ours(self.model, self.device, (Exception,)):  # as above
             if any_tensor(inputs):
                 return self._run_tensors(inputs)
             values = self._session.run(self._outputs, dict(inputs))
-        except ModelError:
-            raise
-        except Exception as exc:  # as above
-            if is_of_the_device(self.device, exc):
-                raise DeviceError(f"{self.model}: {told_of(self.device, exc)}", hint=AFTER_A_FAILURE) from exc
-            raise ModelError(f"{self.model}: {exc}") from exc
         return dict(zip(self._outputs, values, strict=True))
 
     def _run_tensors(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +154,7 @@ class OnnxRuntimeSession:
         if value is None:
             raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
         if not isinstance(value, torch.Tensor):
-            value = torch.from_numpy(value).to(self.device)
+            value = to_device(value, self.device)
         if value.device != torch.device(self.device):
             raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
         if _name(value.dtype) != spec.dtype or spec.dtype not in ONNX_TYPES:

@@ -10,17 +10,17 @@ import contextlib
 import json
 import logging
 import os
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from tallymill.engine.sessions.base import AFTER_A_FAILURE, TensorSpec, any_tensor, is_of_the_device, stamp, told_of
+from tallymill.engine.arrays import to_device
+from tallymill.engine.sessions.base import OF_TORCH, TensorSpec, any_tensor, as_ours, stamp
 from tallymill.engine.sessions.cuda_graphs import CudaGraphs
-from tallymill.errors import DeviceError, MissingExtraError, ModelError
+from tallymill.errors import MissingExtraError, ModelError
 
 TOLD = "told.json"  # in a .pt2: names of inputs and outputs in their order, and the file of common weights
 # What makes the host wait for a value of the card, or gives as many values as there are in it: no graph has that.
@@ -33,10 +33,10 @@ class TorchSession:
     """Runs a ``.pt2`` on the CPU, with ``threads`` threads, or on the card that ``device`` names.
 
     float32 is float32 (no TF32, no bfloat16 in its place) and algorithms of convolutions are chosen by rule: switches
-    of torch, and its number of threads, hold for a whole process, so that a run sets them, and sets them back; another
-    thread that computes with torch meanwhile is under them too. ``graphs``: capture CUDA graphs on a card. ``eager``
-    says why there are none, if so. Raises ``MissingExtraError`` without torch, ``ModelError`` without the card or for
-    a file that cannot be loaded.
+    of torch, and its number of threads, hold for a whole process, so that a run sets them, and sets them back (of runs
+    in several threads the last, as to switches); another thread that computes meanwhile is under them too. ``graphs``:
+    capture CUDA graphs on a card. ``eager`` says why there are none, if so. Raises ``MissingExtraError`` without torch,
+    ``ModelError`` without the card or for a file that cannot be loaded.
     """
 
     def __init__(self, model: Path, *, threads: int = 1, device: str = "cpu", graphs: bool = True) -> None:
@@ -59,27 +59,19 @@ class TorchSession:
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the model once (see ``Session.run``)."""
-        torch, tensors = self._torch, any_tensor(inputs)
-        sent = [self._sent(spec, inputs.get(spec.name)) for spec in self.inputs]
-        self._check_rows(sent)
-        if unknown := set(inputs) - {spec.name for spec in self.inputs}:
-            known = ", ".join(spec.name for spec in self.inputs)
-            raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {known}")
-        try:
+        torch = self._torch
+        with as_ours(self.model, self.device, OF_TORCH):
+            sent = [self._sent(spec, inputs.get(spec.name)) for spec in self.inputs]
+            self._check_rows(sent)
+            if unknown := set(inputs) - {spec.name for spec in self.inputs}:
+                known = ", ".join(spec.name for spec in self.inputs)
+                raise ModelError(f"{self.model}: it has no input {sorted(unknown)[0]!r}, only {known}")
             # (Not ``inference_mode``: its tensors could not be written to by the caller.)
             with torch.no_grad(), exact(torch), self._as_many_threads(), self._on_device():
                 found = self._run(sent)
-        except (
-            RuntimeError,
-            IndexError,
-            ValueError,
-            MemoryError,
-        ) as exc:  # of torch: out of memory, a shape that does not fit
-            if is_of_the_device(self.device, exc):
-                raise DeviceError(f"{self.model}: {told_of(self.device, exc)}", hint=AFTER_A_FAILURE) from exc
-            raise ModelError(f"{self.model}: {exc}") from exc
-        names = [spec.name for spec in self.outputs]
-        return dict(zip(names, found if tensors else [value.cpu().numpy() for value in found], strict=True))
+            if not any_tensor(inputs):  # which waits for the card, and so is told how it failed
+                found = [value.cpu().numpy() for value in found]
+        return dict(zip([spec.name for spec in self.outputs], found, strict=True))
 
     def _run(self, sent: Sequence[Any]) -> list[Any]:
         if self._graphs is not None:
@@ -96,8 +88,7 @@ class TorchSession:
         if value is None:
             raise ModelError(f"{self.model}: its input {spec.name!r} is not given")
         if not isinstance(value, torch.Tensor):
-            value = np.ascontiguousarray(value)
-            value = torch.from_numpy(value if value.flags.writeable else value.copy()).to(self.device)
+            value = to_device(value, self.device)
         if value.device != torch.device(self.device):
             raise ModelError(f"{self.model}: its input {spec.name!r} is on {value.device}; it runs on {self.device}")
         given = TensorSpec(spec.name, name_of(value.dtype), tuple(value.shape))
@@ -204,9 +195,40 @@ def _by_mask(node: Any) -> bool:
     return any(place is not None and name_of(place.meta["val"].dtype) == "bool" for place in node.args[1])
 
 
+class Shared:
+    """Several threads in one context: the first to come enters it, the last to go leaves it."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._left = threading.Lock(), 0, contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def inside(self, context: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Meanwhile in the context of the first, which is like this one."""
+        with self._lock:
+            if self._inside == 0:
+                self._left.enter_context(context)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._left.close()
+
+
+_EXACT = Shared()
+
+
+def exact(torch: Any) -> contextlib.AbstractContextManager[None]:
+    """Meanwhile float32 is computed as float32, and the same way each time; when no thread is in here any more, all is
+    as it was before the first came.
+    """
+    return _EXACT.inside(_switched(torch))
+
+
 @contextlib.contextmanager
-def exact(torch: Any) -> Iterator[None]:
-    """Meanwhile float32 is computed as float32, and the same way each time; then all is as it was before."""
+def _switched(torch: Any) -> Iterator[None]:
     backends, legacy = torch.backends, torch.get_float32_matmul_precision()
     switches = [
         (backends.cuda.matmul, "fp32_precision", None),  # by the older switch, which must not contradict this one
@@ -217,8 +239,8 @@ def exact(torch: Any) -> Iterator[None]:
         (backends.cudnn, "deterministic", True),
     ]
     before = [getattr(place, name) for place, name, _ in switches]
-    torch.set_float32_matmul_precision("highest")
     try:
+        torch.set_float32_matmul_precision("highest")
         for place, name, value in switches:
             if value is not None:
                 setattr(place, name, value)

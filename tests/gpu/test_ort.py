@@ -139,3 +139,13 @@ def test_work_is_in_the_order_of_the_callers_stream(tmp_path: Path) -> None:
             y: Any = session.run({"x": x})["y"]
             x.zero_()
             assert bool((y == 2 * k).all())
+
+
+@pytest.mark.filterwarnings("error")
+def test_beside_a_tensor_arrays_that_are_read_only_or_upside_down_are_taken(tmp_path: Path) -> None:
+    second = np.arange(6, dtype=np.float32).reshape(2, 3)
+    second.flags.writeable = False
+    first = torch.ones(2, 3)
+    for array in (second, second[::-1], second[:, ::-1]):
+        found: Any = OnnxRuntimeSession(both(tmp_path)).run({"first": first, "second": array})
+        assert torch.equal(found["more"], first + torch.tensor(array.copy()))

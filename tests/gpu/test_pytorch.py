@@ -50,3 +50,22 @@ class Failing(TorchSession):
 def test_a_card_that_fails_is_no_fault_of_an_image(device: str, text: str, kind: type[TallymillError]) -> None:
     with pytest.raises(kind, match=r"image\.pt2: "):
         Failing(device, text).run({})
+
+
+class Answering(Failing):
+    """Whose answers cannot be copied from the card, which is when a launch that failed is told."""
+
+    class Answer:
+        def __init__(self, text: str) -> None:
+            self._text = text
+
+        def cpu(self) -> Any:
+            raise RuntimeError(self._text)
+
+    def _run(self, _sent: Any) -> Any:
+        return [self.Answer(self._text)]
+
+
+def test_a_card_that_fails_is_told_when_its_answers_are_copied() -> None:
+    with pytest.raises(DeviceError, match=r"image\.pt2: cuda:0 failed: CUDA error"):
+        Answering("cuda:0", "CUDA error: an illegal memory access was encountered").run({})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,6 +221,44 @@ def test_float32_is_float32_meanwhile():
         torch.set_float32_matmul_precision("highest")
 
 
+def switches() -> list[Any]:
+    backends = torch.backends
+    places = (backends.cuda.matmul, backends.mkldnn.matmul, backends.cudnn.conv, backends.mkldnn.conv)
+    return [
+        torch.get_float32_matmul_precision(),
+        backends.cudnn.benchmark,
+        backends.cudnn.deterministic,
+        *(place.fp32_precision for place in places),
+    ]
+
+
+def test_of_two_threads_the_last_sets_the_switches_back():
+    """The first to come is the first to go, while the other still computes."""
+    torch.set_float32_matmul_precision("medium")
+    before, (came, gone) = switches(), (threading.Event(), threading.Event())
+    found: list[Any] = []
+
+    def second() -> None:
+        with exact(torch):
+            came.set()
+            assert gone.wait(10)
+            found.append(switches())
+
+    try:
+        thread = threading.Thread(target=second)
+        with exact(torch):
+            meanwhile = switches()
+            thread.start()
+            assert came.wait(10)
+        gone.set()
+        thread.join(10)
+        assert found == [meanwhile], "the second computed with float32 to its end"
+        assert meanwhile[0] == "highest"
+        assert switches() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 class Stream:
     def __init__(self, *_: Any) -> None:
         self.waited: list[Any] = []
@@ -294,6 +333,34 @@ def test_a_capture_that_fails_is_told():
     graphs.run([torch.ones(2)])
     with pytest.raises(CudaGraphs.NotCapturedError, match="stream is capturing"):
         graphs.run([torch.ones(2)])
+
+
+def test_a_capture_that_fails_leaves_the_stream_of_the_caller() -> None:
+    """``torch.cuda.graph`` does not, where it cannot end the capture."""
+    card, callers, torchs = no_card(), Stream(), Stream()
+    current = [callers]
+
+    @contextmanager
+    def on(stream: Any) -> Iterator[None]:
+        before = current[0]
+        current[0] = stream
+        try:
+            yield
+        finally:
+            current[0] = before
+
+    @contextmanager
+    def graph(*_: Any, **__: Any) -> Iterator[None]:
+        current[0] = torchs
+        yield
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+    card.cuda.current_stream, card.cuda.stream, card.cuda.graph = lambda _device: current[0], on, graph
+    graphs = CudaGraphs(card, "cuda:0", lambda inputs: [inputs[0]])
+    graphs.run([torch.ones(2)])
+    with pytest.raises(CudaGraphs.NotCapturedError, match="previous error"):
+        graphs.run([torch.ones(2)])
+    assert current[0] is callers
 
 
 @pytest.mark.gpu

@@ -69,3 +69,10 @@ def test_what_comes_out_is_of_the_kind_that_went_in(rows: int, batches: int) -> 
 def test_what_is_no_input_of_the_engine_is_told(inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=rf"image-b4\.engine: .*{message}"):
         Sum().run(inputs)
+
+
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_are_read_only_or_upside_down_are_taken() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    x.flags.writeable = False
+    np.testing.assert_array_equal(Sum().run({"x": x[::-1], "z": x})["y"], x[::-1] + x)
