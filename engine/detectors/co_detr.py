@@ -54,16 +54,15 @@ class CoDetr(Closed):
     tensors = False
     inputs = (TensorSpec("image", "float32", (None, 3, None, None)),)
 
-    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+    def __init__(self, bundle: Bundle, name: str, *, batch: int | None = None, threads: int = 1) -> None:
         self.numbers = numbers = bundle.read(CoDetrNumbers)
         self._graphs = Graphs(bundle, ANY, numbers.buckets, threads=threads, any_size=True)
         first = self._graphs.first
         shape = first.inputs[0].shape if first.inputs else None
-        if shape and shape[0]:
-            batch = shape[0]
-            if batch != 1:
-                raise bundle.error(f"its graph takes {batch} images a call; it must take 1, or any number")
-        super().__init__(bundle, first, name, batch, numbers.labels, numbers.top)
+        fixed = shape[0] if shape else None
+        if fixed not in (None, 1):
+            raise bundle.error(f"its graph takes {fixed} images a call; it must take 1, or any number")
+        super().__init__(bundle, first, name, fixed or batch or self._graphs.batch, numbers.labels, numbers.top)
         self._normalise = Normalise(numbers.mean, numbers.std)
 
     def _sizes(self, height: int, width: int) -> tuple[Size, Size]:

@@ -9,6 +9,8 @@ from tallymill.engine.detectors.buckets import Buckets, Size, name
 from tallymill.engine.sessions.base import Session
 from tallymill.errors import ModelError, OpenError
 
+_LARGE = 512 * 512  # pixels
+
 
 def part_of(stem: str, size: Size) -> str:
     """The name of the part that takes images of a bucket: ``image-800x1333``."""
@@ -42,6 +44,14 @@ class Graphs:
         Raises ``ModelError`` when it is larger than each bucket.
         """
         return (height, width) if self.buckets is None else self.buckets.of(height, width)
+
+    @property
+    def batch(self) -> int:
+        """How many images one call takes: on the CPU large ones go alone, for each takes up to 3 GB while it is run,
+        and together they are no faster.
+        """
+        large = self.buckets is None or self.buckets.sizes[-1][0] * self.buckets.sizes[-1][1] > _LARGE
+        return 1 if large and self._bundle.device == "cpu" else 4
 
     @property
     def first(self) -> Session:

@@ -65,14 +65,14 @@ class GroundingDino(ReadsText[Phrase], QueryDetector):
         TensorSpec("boxes", "float32", (None, None, 4)),
     )
 
-    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+    def __init__(self, bundle: Bundle, name: str, *, batch: int | None = None, threads: int = 1) -> None:
         self.numbers = bundle.read(GroundingNumbers)
         self._graphs = Graphs(bundle, "image", self.numbers.buckets, threads=threads)
         spec = DetectorSpec(
             name=name,
             family=bundle.family,
             labels=(),
-            batch=batch,
+            batch=batch or self._graphs.batch,
             query_cap=self.numbers.queries,
             open_vocabulary=True,
         )

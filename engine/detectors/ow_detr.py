@@ -43,10 +43,12 @@ class OwDetr(Closed):
 
     inputs = (TensorSpec("image", "float32", (None, 3, None, None)), TensorSpec("mask", "bool", (None, None, None)))
 
-    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+    def __init__(self, bundle: Bundle, name: str, *, batch: int | None = None, threads: int = 1) -> None:
         self.numbers = numbers = bundle.read(OwDetrNumbers)
         self._graphs = Graphs(bundle, "image", numbers.buckets, threads=threads)
-        super().__init__(bundle, self._graphs.first, name, batch, numbers.labels, numbers.top, numbers.fallback)
+        super().__init__(
+            bundle, self._graphs.first, name, batch or self._graphs.batch, numbers.labels, numbers.top, numbers.fallback
+        )
         self._normalise = Normalise(numbers.mean, numbers.std)
 
     def preprocess(self, window: Array) -> dict[str, Array]:

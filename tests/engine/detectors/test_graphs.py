@@ -17,8 +17,8 @@ def opened(monkeypatch):
     return parts
 
 
-def graphs(sizes, **options):
-    bundle = Bundle(Path("folder"), "m", "f", "onnx", "fp32", {}, {}, None, "0" * 64)
+def graphs(sizes, device="cpu", **options):
+    bundle = Bundle(Path("folder"), "m", "f", "onnx", "fp32", {}, {}, None, "0" * 64, device=device)
     return Graphs(bundle, "image", sizes, **options)
 
 
@@ -69,3 +69,16 @@ def test_all_can_be_tried_and_none_is_kept(opened):
 def test_sizes_that_are_none_are_an_error_that_names_the_bundle(sizes, options):
     with pytest.raises(ModelError, match=r"folder: numbers\.buckets: buckets .* wanted pairs of positive"):
         graphs(sizes, **options)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "device", "batch"),
+    [
+        ([(96, 96), (512, 512)], "cpu", 4),
+        ([(96, 96), (800, 800)], "cpu", 1),
+        ([], "cpu", 1),
+        ([(800, 1333)], "cuda:0", 4),
+    ],
+)
+def test_on_the_cpu_large_images_go_alone(sizes, device, batch):
+    assert graphs(sizes, device=device, any_size=True).batch == batch
