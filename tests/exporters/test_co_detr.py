@@ -73,7 +73,7 @@ def test_what_the_file_says_nothing_of_is_that_of_the_published_configurations(g
 def test_batch_and_sizes_may_be_fixed_or_free(made, options):
     bundle = made(**options)
     detector = CoDetr(bundle, "co-detr")
-    assert detector.spec.batch == (1 if options.get("batch") == 1 else 4)
+    assert detector.spec.batch == 1  # of any size may be large ones, which go alone on the CPU
     assert list(bundle.parts) == (["image"] if "height" in options else ["image-80x134"])
     told = json.loads((bundle.folder / "bundle.json").read_text())["gate"]
     assert {each["output"] for each in told} == {"logits", "boxes"}
