@@ -7,10 +7,10 @@ importer, so a change of either makes a new entry.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -33,6 +33,7 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = {
 
 _IMPORTER = ("from_tfjs.py", "tfjs_builder.py", "tfjs_ops.py", "tfjs_shapes.py", "tfjs_node.py", "tfjs_peephole.py")
 _LAYERS_IMPORTER = ("from_keras.py",)
+_BUILT = frozenset({"entry", "damaged", "bundle", "before"})  # in a folder in which something is built
 _verified: set[Path] = set()
 
 
@@ -243,12 +244,21 @@ def _owner() -> str:
 
 
 def leftovers(folder: Path) -> Iterator[tuple[Path, str]]:
-    """What processes of this machine that are no longer there (they were killed) were building, and its name to be."""
-    for scratch in sorted(folder.glob(f".*{glob.escape(_owner())}*")):
-        name, _, rest = scratch.name.rpartition(_owner())
-        process = rest.partition("-")[0]
-        if process.isdecimal() and not _runs(int(process)):
-            yield scratch, name.removeprefix(".")
+    """What processes of this machine that are no longer there (they were killed) were building, and its name to be.
+
+    Only folders that are named and filled as those are: others beside them may be somebody's.
+    """
+    form = re.compile(rf"\.(?P<name>.+){re.escape(_owner())}(?P<process>\d{{1,7}})-[a-z0-9_]{{8}}")
+    for scratch in sorted(folder.glob(".*")):
+        told = form.fullmatch(scratch.name)
+        if told is None or scratch.is_symlink() or not scratch.is_dir() or _runs(int(told["process"])):
+            continue
+        try:
+            known = {each.name for each in scratch.iterdir()} <= _BUILT
+        except OSError:
+            continue  # another process removes it
+        if known:
+            yield scratch, told["name"]
 
 
 def _remove_leftovers(folder: Path) -> None:

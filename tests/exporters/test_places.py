@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -56,13 +57,15 @@ def test_a_place_with_something_else_is_not_free(tmp_path, text):
 def test_what_killed_exports_left_is_removed_and_what_they_moved_aside_comes_back(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: GONE)
-        lost, other = (tmp_path / f"{scratch_prefix(name)}abc" for name in ("lost", "new-one"))
-    running, foreign = tmp_path / f"{scratch_prefix('here')}abc", tmp_path / ".lost-elsewhere-1-abc"
-    for folder in (lost / "before", other / "bundle", running / "bundle", foreign):
+        lost, other, mine = (tmp_path / f"{scratch_prefix(name)}abcdefgh" for name in ("lost", "new-one", "mine"))
+    running, foreign = tmp_path / f"{scratch_prefix('here')}abcdefgh", tmp_path / ".lost-elsewhere-1-abcdefgh"
+    backup = tmp_path / f".backup-{socket.gethostname()}-20241201-home"  # of somebody who names folders alike
+    kept = [running, foreign, mine, backup]
+    for folder in (lost / "before", other / "bundle", running / "bundle", foreign / "bundle", mine / "photos", backup):
         folder.mkdir(parents=True)
         (folder / "bundle.json").write_text(folder.name)
     _tidy(tmp_path)
-    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["lost", running.name, foreign.name])
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "lost", *kept])
     assert (tmp_path / "lost" / "bundle.json").read_text() == "before"
 
 

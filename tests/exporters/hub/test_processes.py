@@ -56,18 +56,18 @@ def test_only_what_processes_of_this_machine_that_are_gone_left_is_removed(packa
     gone.wait(timeout=60)
     host = socket.gethostname()
     kept = [
-        f".tiny-{host}-{os.getpid()}-abc",
-        f".tiny-{host}-1-abc",
-        f".tiny-other-{host}x-{gone.pid}-abc",
-        ".tiny-abc",
+        f".tiny-{host}-{os.getpid()}-abcdefgh",
+        f".tiny-{host}-1-abcdefgh",
+        f".tiny-other-{host}x-{gone.pid}-abcdefgh",
+        ".tiny-abcdefgh",
     ]
-    kept += [f"tiny-{host}-{gone.pid}-abc", f".tiny-{host}-x-abc"]
-    for name in [*kept, f".tiny-{host}-{gone.pid}-abc", f".tiny-nano-{host}-{gone.pid}-a_c"]:
+    kept += [f"tiny-{host}-{gone.pid}-abcdefgh", f".tiny-{host}-x-abcdefgh"]
+    for name in [*kept, f".tiny-{host}-{gone.pid}-abcdefgh", f".tiny-nano-{host}-{gone.pid}-ab_defgh"]:
         (cache / "models" / name / "entry").mkdir(parents=True)
     for _ in range(2):  # also where nothing has to be fetched
         (model,) = hub.get("tiny", source=package, recipes=recipes)
         assert {path.name for path in (cache / "models").iterdir()} == {*kept, model.parent.name}
-        (cache / "models" / f".tiny-{host}-{gone.pid}-abc").mkdir()
+        (cache / "models" / f".tiny-{host}-{gone.pid}-abcdefgh").mkdir()
     hub.get("tiny", recipes=recipes)
     assert {path.name for path in (cache / "models").iterdir()} == {*kept, model.parent.name}
 
