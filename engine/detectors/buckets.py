@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from tallymill.errors import ModelError
 
 Size = tuple[int, int]
+LONGEST = 8192  # pixels of a side
 
 
 class Buckets:
@@ -63,6 +64,8 @@ def parse(text: str) -> Size:
     height, _, width = text.strip().partition("x")
     if not (height.isascii() and width.isascii() and height.isdigit() and width.isdigit()):
         raise ValueError(f"{text!r} is not a height and a width in pixels, such as 800x1333")
+    if max(len(height), len(width)) > 9 or max(int(height), int(width)) > LONGEST:  # before a number of any length
+        raise ValueError(f"{text[:60]!r} has a side above {LONGEST} pixels, more than any of these models takes")
     if not (int(height) and int(width)):
         raise ValueError(f"{text!r} has no pixels")
     return int(height), int(width)
