@@ -179,6 +179,9 @@ def _parse(folder: Path, content: bytes) -> Bundle:
         sha256 = digest_of(values)
         if values["sha256"] != sha256:
             raise ModelError(f"{path}: is not what was exported (its SHA-256 differs)", hint=_EXPORT_ANEW)
+        for key in ("name", "family", "runtime", "precision"):
+            if not isinstance(values[key], str):
+                raise ValueError(f"{key} = {values[key]!r}")
         stamps = _check_files(folder, values["files"])
         _require_listed(path, values)
         return Bundle(

@@ -13,7 +13,7 @@ from tallymill.engine.bundles import Bundle, load_bundle
 from tallymill.engine.detectors.base import Detector
 from tallymill.engine.proposer import Proposer, WindowProposer
 from tallymill.engine.sessions.ort import OnnxRuntimeSession
-from tallymill.errors import UsageError
+from tallymill.errors import ModelError, UsageError
 
 SHIPPED = Path(__file__).parent / "ensembles"
 # Families of detectors: module and class. Those of ``BUNDLED`` are made of a bundle, the others of one graph, or none.
@@ -143,7 +143,10 @@ def build_proposer(config: DetectorConfig, model: Path | None, device: str = "cp
         return WindowProposer(detector)
     bundle = load_bundle(model).on(device)
     if bundle.family != config.family:
-        raise bundle.error(f"is of the family {bundle.family!r}; the detector {config.name!r} is {config.family!r}")
+        raise ModelError(
+            f"{bundle.folder}: is of the family {bundle.family!r}; the detector {config.name!r} is {config.family!r}",
+            hint=f'family = "{bundle.family}" in the ensemble, or another model',
+        )
     return WindowProposer(open_detector(bundle, config.name))
 
 

@@ -197,6 +197,7 @@ def check(
     loaded = with_photographs(loaded, pictures)
     record, findings = try_out(loaded, bundle, place, log)
     if all(finding.passed for finding in findings):
+        log(gate.in_short(findings))
         write(folder, {"accepted": record, "refused": _elsewhere(bundle.refused, place)})
         return load_bundle(folder)
     write(folder, {"accepted": _elsewhere(bundle.accepted, place), "refused": record})

@@ -93,6 +93,7 @@ def export(
             else:
                 findings = _build(recipe, source, loaded, built, engines, place, log)
             _refuse(recipe.name, findings, "the exported graph is not the model", _EXPORTING)
+            log(gate.in_short(findings))
             if place is not None and place.device is not None and isinstance(loaded, Loaded):
                 _accept(recipe.name, loaded, built, place, log)
             if out is not None:

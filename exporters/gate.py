@@ -58,6 +58,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def in_short(findings: Sequence[Finding]) -> str:
+    """How many comparisons passed, and the one nearest to its bound, for a person."""
+    passed = [finding for finding in findings if finding.passed]
+    nearest = max(passed, key=lambda finding: finding.difference / finding.tolerance if finding.tolerance else 0.0)
+    numbers = sum(finding.compared for finding in passed)
+    return f"{len(passed)} comparisons of {numbers:,} numbers and boxes passed; nearest to its bound: {nearest}"
+
+
 def examine(name: str, part: Part, session: Session) -> list[Finding]:
     """Everything that the gate finds out about one part: against torch at each batch size, then slot by slot."""
     findings = []

@@ -25,6 +25,8 @@ _TYPES = frozenset(
     | {"rt_detr_v2", "sam3", "sam3_video", "swin2sr"}
 )
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pth", "*.pt", "*.onnx")
+_TOKENIZERS = ({"tokenizer.json"}, {"vocab.json", "merges.txt"}, {"vocab.txt"})
+_COMPLETE = "a folder is complete as `hf download ID --local-dir FOLDER` makes it"
 _BESIDE = ("*.json", "vocab.txt", "merges.txt")
 
 
@@ -40,11 +42,24 @@ def from_pretrained(load: Callable[..., T], weights: str | Path, **options: Any)
         if not isinstance(exc, OSError | ValueError | RuntimeError | ImportError) or not reason:
             reason = f"{type(exc).__name__}: {reason}"
     if local:
-        raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint="see `tallymill export --help`")
+        raise ModelError(f"{weights}: transformers cannot load it: {reason}", hint=_COMPLETE)
     raise ModelError(
-        f"the weights {weights!r} cannot be had from Hugging Face: {reason}",
+        f"there is no folder {str(weights)!r}, and as an id it cannot be had from Hugging Face: {reason}",
         hint=f"where it can be reached: hf download {weights} --local-dir FOLDER; then --weights FOLDER",
     )
+
+
+def tokenizer_from(weights: str | Path) -> Any:
+    """The tokenizer beside weights. Raises ``ModelError``, where its files are absent too: transformers makes an empty
+    one then.
+    """
+    if is_local(weights):
+        there = {each.name for each in Path(weights).iterdir()}
+        if not any(files <= there for files in _TOKENIZERS):
+            raise ModelError(
+                f"{weights}: no tokenizer in it: tokenizer.json, or vocab.json and merges.txt", hint=_COMPLETE
+            )
+    return from_pretrained(importlib.import_module("transformers").AutoTokenizer.from_pretrained, weights)
 
 
 def model_from(kind: Any, weights: str | Path) -> Any:
@@ -54,6 +69,7 @@ def model_from(kind: Any, weights: str | Path) -> Any:
     transformers itself makes up what is missing, at random or as a layer has it before it is trained, and says so in
     its log alone. Raises ``ModelError``, for the weights of a model of another kind too.
     """
+    _require_folder(weights)
     _require_type(kind, weights)
     model, told = from_pretrained(kind.from_pretrained, weights, output_loading_info=True)
     needed = {name for name in model.state_dict() if name.rpartition(".")[2] not in _COMPUTED}
@@ -69,6 +85,16 @@ def model_from(kind: Any, weights: str | Path) -> Any:
     return model.float().eval()
 
 
+def _require_folder(weights: str | Path) -> None:
+    """transformers takes its defaults where there is no config, and names another file where it is given one."""
+    if not is_local(weights):
+        return
+    if Path(weights).is_file():
+        raise ModelError(f"{weights}: is a file; name the folder in which it lies, with config.json", hint=_COMPLETE)
+    if not (Path(weights) / "config.json").is_file():
+        raise ModelError(f"{weights}: no config.json in it", hint=_COMPLETE)
+
+
 def _require_type(kind: Any, weights: str | Path) -> None:
     """``kind`` is a class of transformers; one of their automatic classes takes what its caller looks at."""
     if getattr(kind, "config_class", None) is None:
@@ -78,7 +104,7 @@ def _require_type(kind: Any, weights: str | Path) -> None:
     if found in _TYPES and found.removesuffix("_video") != wanted:
         raise ModelError(
             f"{weights}: config.json: model_type = {found!r}; wanted {wanted!r}",
-            hint="these are the weights of another model: `tallymill export --help` says where names are listed",
+            hint="these are the weights of another model than the one that was named",
         )
 
 

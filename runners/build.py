@@ -64,7 +64,8 @@ def find_model(model: str | None) -> ModelFile | None:
     if not model.endswith(".onnx") and "/" not in model:
         path = hub.path(model)
     if not path.is_file():
-        raise ModelError(f"{path}: no such model file or bundle")
+        hint = "export a folder of weights first (tallymill export), and name the bundle" if path.is_dir() else None
+        raise ModelError(f"{path}: no such model file or bundle", hint=hint)
     return ModelFile(path, hub.sha256(path))
 
 

@@ -56,7 +56,8 @@ def _between(length: int, side: int) -> tuple[NDArray[np.int64], NDArray[np.int6
     """For each of ``side`` pixels the two of ``length`` that it lies between, and how far it is from the first."""
     place = (np.arange(side) + 0.5) * (length / side) - 0.5
     first = np.floor(place).astype(np.int64)
-    mirrored = [np.abs((length - 1) - np.abs((length - 1) - each)) for each in (first, first + 1)]
+    last = length - 1
+    mirrored = [np.minimum(np.abs(last - np.abs(last - each)), last) for each in (first, first + 1)]  # of one, itself
     return mirrored[0], mirrored[1], (place - first).astype(np.float32)
 
 

@@ -148,6 +148,8 @@ def square(window: Tensor, side: int) -> Tensor:
     image = window.to(torch.float32) * np.float32(1 / 255).item()
     if longest == side:
         return torch.nn.functional.pad(image, (0, 0, 0, side - width, 0, side - height))
+    if longest == 1:  # of one pixel there is no mirror image
+        return image.repeat(side, side, 1)
     matrix = _smoothing(longest, side, image)
     rows = (matrix[:, :height] @ image.reshape(height, -1)).reshape(side, width, 3)
     columns = matrix[:, :width] @ rows.movedim(1, 0).reshape(width, -1)

@@ -32,7 +32,7 @@ from tallymill.exporters.recipes.bucketed import batches, pictures, require_leve
 from tallymill.exporters.recipes.closed import following
 from tallymill.exporters.recipes.grounding_dino_modules import image_module, text_module
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained, model_from
+from tallymill.exporters.weights import from_pretrained, model_from, tokenizer_from
 
 BUCKETS: tuple[Size, ...] = ((800, 800), (800, 1333), (1333, 800))
 TEMPLATE = "a {}"
@@ -40,16 +40,25 @@ _KINDS = ("grounding-dino", "mm-grounding-dino")
 _TEXT_AXES = {"text": (0, 1), "text_mask": (0, 1), "text_attention": (0, 1, 2), "text_positions": (0, 1)}
 
 
-def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS) -> Loaded:
-    """Cut ``GroundingDinoForObjectDetection`` (or MM…) into ``text`` and, for every bucket, ``image-HxW``."""
-    from transformers import AutoImageProcessor, AutoModelForZeroShotObjectDetection, AutoTokenizer
+def load(weights: str | Path, *, buckets: Sequence[Size] = BUCKETS, kind: str | None = None) -> Loaded:
+    """Cut ``GroundingDinoForObjectDetection`` (or MM…) into ``text`` and, for every bucket, ``image-HxW``.
+
+    ``kind``: the one of ``_KINDS`` that it has to be, or None for either.
+    """
+    from transformers import AutoImageProcessor, AutoModelForZeroShotObjectDetection
 
     require_levels(buckets)
     model = model_from(AutoModelForZeroShotObjectDetection, weights)
     if model.config.model_type not in _KINDS or not model.config.two_stage:
         raise ModelError(f"{weights}: a {model.config.model_type}, not a Grounding DINO of two stages")
+    if kind not in (None, model.config.model_type):
+        found = model.config.model_type
+        raise ModelError(
+            f"{weights}: config.json: model_type = {found!r}; wanted {kind!r}",
+            hint="these are the weights of another model than the one that was named",
+        )
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
-    tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
+    tokenizer = tokenizer_from(weights)
     text, image = text_module(model), image_module(model)
     inputs = _Inputs(model, text)
     parts = {
@@ -221,7 +230,8 @@ class _Inputs:
 
 
 def _recipe(name: str, weights: str) -> WeightsRecipe:
-    return WeightsRecipe(name, "grounding_dino", weights, "Apache-2.0", load)
+    kind = "mm-grounding-dino" if name.startswith("mm-") else "grounding-dino"
+    return WeightsRecipe(name, "grounding_dino", weights, "Apache-2.0", partial(load, kind=kind))
 
 
 RECIPES = (

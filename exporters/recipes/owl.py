@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from tallymill.engine.sessions.base import Array
 from tallymill.exporters.published import normalisation, resampling, side, special_tokens, tokenizer_json, whole
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained, model_from
+from tallymill.exporters.weights import from_pretrained, model_from, tokenizer_from
 
 TEMPLATE = "a photo of a {}"
 
 
 def load(weights: str | Path, *, family: str = "owlvit") -> Loaded:
     """Cut ``OwlViTForObjectDetection`` or ``Owlv2ForObjectDetection`` into ``vision`` and ``text``."""
-    from transformers import AutoImageProcessor, AutoTokenizer, Owlv2ForObjectDetection, OwlViTForObjectDetection
+    from transformers import AutoImageProcessor, Owlv2ForObjectDetection, OwlViTForObjectDetection
 
     kind = {"owlvit": OwlViTForObjectDetection, "owlv2": Owlv2ForObjectDetection}[family]
     model = model_from(kind, weights)
     # Pillow's resampling is what the published weights were made and measured with.
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights, backend="pil")
-    tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
+    tokenizer = tokenizer_from(weights)
     numbers = _numbers(weights, family, model, processor, tokenizer)
     return Loaded(
         family=family,

@@ -21,7 +21,7 @@ from tallymill.engine.sessions.base import Array
 from tallymill.exporters.published import normalisation, resampling, side, special_tokens, tokenizer_json, whole
 from tallymill.exporters.recipes.owl import texts_of_mixed_lengths
 from tallymill.exporters.recipes.parts import Loaded, Part, WeightsRecipe
-from tallymill.exporters.weights import from_pretrained, model_from
+from tallymill.exporters.weights import from_pretrained, model_from, tokenizer_from
 
 LEVELS = ("fine", "middle", "coarse")  # the feature maps that the decoder reads, by falling resolution
 TOKENS = 32  # of a text, as the processor of transformers pads it
@@ -29,11 +29,11 @@ TOKENS = 32  # of a text, as the processor of transformers pads it
 
 def load(weights: str | Path) -> Loaded:
     """Cut ``Sam3Model`` into ``vision``, ``text`` and ``decoder``."""
-    from transformers import AutoImageProcessor, AutoTokenizer, Sam3Model
+    from transformers import AutoImageProcessor, Sam3Model
 
     model = model_from(Sam3Model, weights)
     processor = from_pretrained(AutoImageProcessor.from_pretrained, weights)
-    tokenizer = from_pretrained(AutoTokenizer.from_pretrained, weights)
+    tokenizer = tokenizer_from(weights)
     numbers = _numbers(weights, model, processor, tokenizer)
     given = (model, processor, tokenizer, numbers["tokens"])
     return Loaded(

@@ -62,7 +62,7 @@ def test_a_window_of_an_image_is_resized_as_its_copy():
 
 
 @pytest.mark.parametrize("side", [20, 37, 50, 64])
-@pytest.mark.parametrize("size", [(37, 50), (50, 37), (50, 50), (300, 451), (5, 64)])
+@pytest.mark.parametrize("size", [(37, 50), (50, 37), (50, 50), (300, 451), (5, 64), (1, 1), (1, 2), (300, 1)])
 def test_a_square_differs_in_the_last_bits(size, side):
     image = picture(*size)
     found = pixels_gpu.square(tensor(image), side)

@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from tallymill.commands.base import DONE, Json, app, print_json
-from tallymill.engine.bundles import Bundle, load_bundle
+from tallymill.engine.bundles import Bundle, is_bundle, load_bundle
 from tallymill.engine.detectors.buckets import Size, parse
 from tallymill.errors import UsageError
 from tallymill.exporters import acceptance
 from tallymill.exporters.catalogue import recipe_of
 from tallymill.exporters.export import export as export_model
+from tallymill.exporters.hub import bundle_folder
 from tallymill.exporters.to_tensorrt import Target
 from tallymill.exporters.to_torch import Programs
 from tallymill.runners import console
@@ -35,7 +36,8 @@ def export(
         Path | None, Parameter(help="A folder of images on which the whole detector is compared too.")
     ] = None,
     check: Annotated[
-        Path | None, Parameter(help="A bundle that is there: run it here, compare it with --weights, and record that.")
+        Path | None,
+        Parameter(help="A bundle, by its folder or name: run it here, compare it with --weights, and record that."),
     ] = None,
     device: Annotated[str | None, Parameter(help="Of --check: auto (a card before the CPU), cpu, or a card.")] = None,
     as_json: Json = False,
@@ -95,6 +97,8 @@ def _checked(
     for name, value in given.items():
         if value is not None:
             raise UsageError(f"{name} is of an export, and --check exports nothing", hint="leave it out")
+    if not folder.exists() and is_bundle(bundle_folder(folder.name)):
+        folder = bundle_folder(folder.name)  # by its name, as an ensemble has it
     recipe = recipe_of(load_bundle(folder).name)
     return acceptance.check(folder, recipe, weights, device=device, photographs=photographs, log=_log)
 

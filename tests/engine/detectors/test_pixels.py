@@ -86,3 +86,13 @@ def test_an_image_lies_in_the_upper_left_of_its_bucket():
     assert padded.sum() == image.sum()
     assert mask.dtype == np.bool_
     assert np.array_equal(np.argwhere(mask), np.argwhere(np.ones((2, 4))))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (3, 1), (1, 300), (300, 1)])
+def test_images_of_few_pixels_have_a_square(shape):
+    found = square(np.full((*shape, 3), 255, np.uint8), 16)
+    assert found.shape == (16, 16, 3)
+    assert np.isfinite(found).all()
+    assert found.max() <= 1 + 1e-6
+    if shape == (1, 1):
+        np.testing.assert_array_equal(found, 1)
