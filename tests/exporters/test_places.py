@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tallymill.errors import ModelError, UsageError
+from tallymill.exporters import weights
 from tallymill.exporters.export import _tidy, require_free
 from tallymill.exporters.hub import scratch_prefix
 from tallymill.exporters.recipes.bucketed import require_levels
@@ -19,10 +20,10 @@ with subprocess.Popen([sys.executable, "-c", ""]) as _ended:
     GONE = _ended.pid
 
 
-@pytest.mark.parametrize("weights", ["", "weights", "./weights", "/nowhere/weights", "a/b/c", "~/weights"])
-def test_a_path_where_nothing_is_is_no_id(weights):
+@pytest.mark.parametrize("name", ["", "weights", "./weights", "/nowhere/weights", "a/b/c", "~/weights"])
+def test_a_path_where_nothing_is_is_no_id(name):
     with pytest.raises(ModelError, match="no such folder or file") as caught:
-        is_local(weights)
+        is_local(name)
     assert "OWNER/NAME" in (caught.value.hint or "")
 
 
@@ -73,3 +74,14 @@ def test_a_size_has_more_than_one_place_on_each_level():
     require_levels([(65, 64), (800, 1333)])
     with pytest.raises(UsageError, match="64x64: too small"):
         require_levels([(800, 800), (64, 64)])
+
+
+def test_what_is_missing_in_a_folder_of_weights_is_told(tmp_path):
+    with pytest.raises(ModelError, match=r"no config\.json in it"):
+        weights._require_folder(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"")
+    with pytest.raises(ModelError, match="is a file; name the folder"):
+        weights._require_folder(file)
+    with pytest.raises(ModelError, match=r"no tokenizer in it: tokenizer\.json, or vocab\.json"):
+        weights.tokenizer_from(tmp_path)
