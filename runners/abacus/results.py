@@ -107,7 +107,8 @@ def _rows(
     run: Path, shard: Shard, settings: EditSettings, answers: Mapping[str, tuple[bool | None, str | None]]
 ) -> Iterator[dict[str, Any]]:
     path = evidence_path(run, shard)
-    columns = [*EDIT.names, "status", "scene", *_SEEN, *(f"instances.list.element.{name}" for name in _FIELDS)]
+    fields = (*_FIELDS, "crop") if answers else _FIELDS
+    columns = [*EDIT.names, "status", "scene", *_SEEN, *(f"instances.list.element.{name}" for name in fields)]
     with naming_damage(path):
         rows = pq.ParquetFile(path).read(columns).to_pylist()
     for row in rows:
@@ -126,7 +127,7 @@ def _scored(
     row: dict[str, Any], settings: EditSettings, answers: Mapping[str, tuple[bool | None, str | None]]
 ) -> dict[str, Any]:
     instances = row["instances"]
-    said = [answers.get(question_id(row["edit_id"], place), (None, None)) for place in range(len(instances))]
+    said = [_said(answers, row["edit_id"], place, one.get("crop")) for place, one in enumerate(instances)]
     found = outcome(Edit.of(row), instances, [understood for understood, _ in said], settings.pair_iou)
     scene = row["scene"]
     return _known(row) | {
@@ -145,6 +146,12 @@ def _scored(
         "verdicts": list(found.verdicts),
         "answers": [text for _, text in said],
     }
+
+
+def _said(
+    answers: Mapping[str, tuple[bool | None, str | None]], edit_id: str, place: int, crop: bytes | None
+) -> tuple[bool | None, str | None]:
+    return (None, None) if crop is None else answers.get(question_id(edit_id, place, crop), (None, None))
 
 
 def results_of(scores: pa.Table, resamples: int = RESAMPLES) -> Results:

@@ -102,6 +102,26 @@ def test_a_finished_run_can_be_asked_and_is_asked_once(run, server, tmp_path):
     assert json.loads((tmp_path / "RUN/run.json").read_text())["question"]["model"] == "tiny"
 
 
+def test_an_answer_is_to_what_was_shown(tmp_path, half_blind, edits_file, image_file, server):
+    manifest = edits_file(tmp_path, UNSURE, ("add 1 cat", (0,), (0, 1)))
+
+    def score(**options):
+        options |= {"suite": half_blind, "workers": 0, "resamples": 0}
+        return abacus.score(manifest, tmp_path / "RUN", endpoint=server.url, model="tiny", **options)
+
+    (tmp_path / "images/1-b.png").rename(tmp_path / "kept.png")
+    assert score().error == 1
+    assert len(server.bodies) == 2
+    (tmp_path / "kept.png").rename(tmp_path / "images/1-b.png")
+    image_file(tmp_path / "images/0-b.png", (0, 1, 4, 5), shade=90)  # other things in the same places
+    server.answer = lambda: "no"
+    assert score(retry_errors=True).error == 0
+    first = pq.read_table(tmp_path / "RUN/scores.parquet").to_pylist()[0]
+    assert len(server.bodies) == 4
+    assert sorted(filter(None, first["answers"])) == ["no", "no"]
+    assert (first["delivered"], first["verdicts"].count("rejected")) == (1, 2)
+
+
 def test_a_no_and_what_is_neither(run, server):
     answers = iter(["No.", "I see a cat"])
     server.answer = lambda: next(answers)
