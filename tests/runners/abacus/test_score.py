@@ -137,6 +137,7 @@ def test_what_would_mix_two_runs_is_refused(tmp_path, suite, half_blind, edits_f
 
 def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_file):
     asks = ["add 1 cat"] * 5 + ["remove 3 cats", "add 1 unicorn", "add 1 cat", "change 1 cat to dogs"]
+    asks[1] = "add 0 cats"
     words = [text.split() for text in asks]
     columns = {"operation": [each[0] for each in words], "category": [each[2].rstrip("s") for each in words]}
     columns |= {"K": [1, 0, 1, 1, 1, 3, 1, 1, 1], "target": [None] * 8 + ["dog"]}
