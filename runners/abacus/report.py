@@ -25,7 +25,7 @@ from tallymill.engine.report.thumbnails import thumbnail
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ImageError, UsageError
 from tallymill.kernels.mask_iou import Masks
-from tallymill.runners.abacus.record import read_record
+from tallymill.runners.abacus.record import model_in_words, read_record
 from tallymill.runners.abacus.score import read_run
 from tallymill.runners.abacus.work import evidence_path
 from tallymill.runners.files import appearing, encoded
@@ -143,7 +143,7 @@ def _facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("annotations", "none" if record["panoptic"] is None else str(record["panoptic"]["file"])),
         ("suite", str(suite["name"])),
         ("instances", str(record["instances"])),
-        *((role, "built in" if digest is None else f"SHA-256 {digest}") for role, digest in record["models"].items()),
+        *((part, model_in_words(model)) for part, model in record["models"].items()),
         *((name, str(value)) for name, value in record["settings"].items()),
         ("device", str(record["device"])),
         ("begun", str(record["created"])),

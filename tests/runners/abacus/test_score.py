@@ -127,12 +127,35 @@ def test_a_run_that_was_killed_goes_on(tmp_path, suite, edits_file, command_line
 def test_what_would_mix_two_runs_is_refused(tmp_path, suite, half_blind, edits_file):
     manifest = edits_file(tmp_path, ADDED)
     run(manifest, tmp_path / "RUN", suite)
-    with pytest.raises(RunError, match=r"models\.b: .* in the RUN"):
+    with pytest.raises(RunError, match=r"models\.confirmer 2: b \(coco_ssd, SHA-256 .*\) in the RUN, b \("):
         run(manifest, tmp_path / "RUN", half_blind)
     with pytest.raises(RunError, match=r"settings\.match_iou: 0\.3 in the RUN, 0\.4 now"):
         run(manifest, tmp_path / "RUN", suite, settings=abacus.EditSettings(match_iou=0.4))
     with pytest.raises(RunError, match=r"manifest\.rows: 1 in the RUN, 6 now"):
         run(edits_file(tmp_path, *SEVERAL), tmp_path / "RUN", suite)
+
+
+def test_models_in_other_parts_are_another_suite(tmp_path, half_blind, edits_file):
+    manifest = edits_file(tmp_path, ADDED)
+    run(manifest, tmp_path / "RUN", half_blind)
+    text = half_blind.read_text()
+    for old, new in (("s", "?"), ("b", "s"), ("?", "b")):
+        text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}.onnx"', f'"{new}.onnx"')
+    other = half_blind.with_name("exchanged.toml")
+    other.write_text(text)  # segmenter b, confirmers a and s: the same three models
+    with pytest.raises(RunError, match=r"(?s)models\.segmenter: s .* in the RUN, b .*models\.confirmer 2: b "):
+        run(manifest, tmp_path / "RUN", other)
+    file = tmp_path / "RUN/run.json"
+    record = json.loads(file.read_text())
+    record["suite"]["upscaler"] = {"family": "conv2x", "model": "u"}
+    record["models"]["upscaler"] = {"name": "upscaler", "family": "conv2x", "sha256": "0"}
+    file.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"models\.upscaler: upscaler \(conv2x, SHA-256 0\) in the RUN, none now"):
+        run(manifest, tmp_path / "RUN", half_blind)
+    record["models"] = dict.fromkeys("sab", "0")  # as it was written before parts were told
+    file.write_text(json.dumps(record))
+    with pytest.raises(RunError, match=r"run\.json: models is not as it must be"):
+        run(manifest, tmp_path / "RUN", half_blind)
 
 
 def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_file):
