@@ -250,6 +250,54 @@ def test_annotated_instances_are_the_originals(tmp_path, suite, edits_file, spot
     assert (found.counts["without_annotation"], found.counts["crowd"]) == (1, 1)
 
 
+def test_annotations_may_lie_elsewhere_when_a_run_goes_on(tmp_path, suite, edits_file, spots):
+    manifest = edits_file(tmp_path, *SEVERAL[:2])
+    file = panoptic(tmp_path, [(0, 5), (0, 1)], *spots)
+    run(manifest, tmp_path / "WHOLE", suite, panoptic=file)
+    run(manifest, tmp_path / "RUN", suite, panoptic=file, shard_items=1, part=(1, 2))
+    (tmp_path / "moved").mkdir()
+    moved = file.rename(tmp_path / "moved/truth.json")
+    images = (tmp_path / "panoptic").rename(tmp_path / "moved/images")
+    assert run(manifest, tmp_path / "RUN", suite, panoptic=moved, panoptic_images=images).complete
+    assert scores_of(tmp_path / "RUN") == scores_of(tmp_path / "WHOLE")
+    assert [row["annotated"] for row in scores_of(tmp_path / "RUN")] == [True, True]
+
+
+def test_other_annotations_are_not_mixed_in(tmp_path, suite, edits_file, spots):
+    manifest = edits_file(tmp_path, ADDED, ADDED)
+    file = panoptic(tmp_path, [(0, 1), (0, 1)], *spots)
+    run(manifest, tmp_path / "RUN", suite, panoptic=file, shard_items=1, part=(1, 2))
+    other = shutil.copytree(tmp_path / "panoptic", tmp_path / "other")
+    ids = np.array(Image.open(other / "1.png"))
+    ids[:, :60] = 0
+    Image.fromarray(ids).save(other / "1.png")
+    (other / "2.png").write_bytes(b"")  # of no source
+    with pytest.raises(RunError, match=r"with other annotations; .*\n  1\.png\n  name the folder"):
+        run(manifest, tmp_path / "RUN", suite, panoptic=file, panoptic_images=other)
+    document = json.loads(file.read_text())
+    document["annotations"][0]["segments_info"][0]["iscrowd"] = 1
+    changed = tmp_path / "changed.json"
+    changed.write_text(json.dumps(document))
+    with pytest.raises(RunError, match=r"panoptic\.sha256 \(the annotations\)"):
+        run(manifest, tmp_path / "RUN", suite, panoptic=changed, panoptic_images=tmp_path / "panoptic")
+    assert run(manifest, tmp_path / "RUN", suite, panoptic=file).complete
+
+
+def test_an_annotation_that_was_missing_may_come_later(tmp_path, suite, edits_file, spots):
+    manifest = edits_file(tmp_path, ADDED, ADDED)
+    file = panoptic(tmp_path, [(0, 1), (0, 1)], *spots)
+    late = (tmp_path / "panoptic/1.png").rename(tmp_path / "late.png")
+    assert run(manifest, tmp_path / "RUN", suite, panoptic=file).error == 1
+    shutil.copy(late, tmp_path / "panoptic/1.png")
+    assert run(manifest, tmp_path / "RUN", suite, panoptic=file, retry_errors=True).error == 0
+    Image.new("RGB", (120, 90)).save(tmp_path / "panoptic/1.png")  # from then on it is known
+    with pytest.raises(RunError, match=r"1\.png"):
+        run(manifest, tmp_path / "RUN", suite, panoptic=file)
+    (tmp_path / "RUN/annotations.json").unlink()
+    with pytest.raises(RunError, match=r"annotations\.json is missing"):
+        run(manifest, tmp_path / "RUN", suite, panoptic=file)
+
+
 def test_annotations_that_do_not_fit_are_an_error_of_their_edit(tmp_path, suite, edits_file, spots):
     file = panoptic(tmp_path, [(0,), (0,)], *spots)
     Image.open(tmp_path / "panoptic/1.png").resize((60, 45), Image.Resampling.NEAREST).save(tmp_path / "panoptic/1.png")
