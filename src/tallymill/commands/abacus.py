@@ -207,7 +207,7 @@ def report(
     if as_json:
         print_json(written.as_dict())
     else:
-        gone = f", {written.gone} of their images gone" if written.gone else ""
+        gone = f", {written.gone:,} without images, which are gone or replaced" if written.gone else ""
         console.show_line(
             f"{counted(written.scored, 'edit')} scored, {written.shown:,} shown{gone}; "
             f"{written.bytes / 1e6:.1f} MB written to {written.out}"
