@@ -42,7 +42,8 @@ _FIELDS = ("image", "category", "box", "rle", "partner")
 @dataclass(frozen=True, slots=True)
 class EditReport:
     """A report that was written: ``shown`` of the ``scored`` edits have a strip, of ``gone`` the images are
-    gone, or others than were scored."""
+    gone, or others than were scored.
+    """
 
     out: str
     bytes: int
