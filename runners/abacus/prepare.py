@@ -52,7 +52,7 @@ def prepare(
         record = make_record(
             manifest=_manifest_entry(manifest, facts),
             panoptic=entry,
-            shard_items=shard_items or default_shard_edits(facts.rows),
+            shard_items=shard_items or default_shard_edits(facts.rows, facts.sources),
             suite=chosen,
             models=models,
             masks=opened.segmenter.masks,

@@ -21,10 +21,12 @@ from tallymill.engine.abacus.settings import EditSettings
 from tallymill.engine.abacus.tiers import TIERS
 from tallymill.engine.abacus.verdicts import outcome
 from tallymill.engine.numbench.scores import SCORED
+from tallymill.runners.abacus.plan import places
 from tallymill.runners.abacus.questions import answers_of, question_id
 from tallymill.runners.abacus.work import evidence_path
 from tallymill.runners.parts import naming_damage
 from tallymill.runners.plan import Shard
+from tallymill.runners.run_folder import RunFolder
 
 ALL = "all"
 _SEEN = ("resized", "annotated", "crowd", "structure", "appearance", "background", "source_hash", "edited_hash")
@@ -95,12 +97,13 @@ class Results:
 
 
 def score_evidence(run: Path, shards: Sequence[Shard], settings: EditSettings) -> pa.Table:
-    """A row of ``SCORES`` for every edit of the shards, all of which are done."""
+    """A row of ``SCORES`` for every edit of the shards, all of which are done, in the order of the manifest."""
     answers = answers_of(run)
     batches = [
         pa.RecordBatch.from_pylist(list(_rows(run, shard, settings, answers)), schema=SCORES) for shard in shards
     ]
-    return pa.Table.from_batches(batches, schema=SCORES)
+    order = np.argsort(places(RunFolder(run).items_path, shards))
+    return pa.Table.from_batches(batches, schema=SCORES).take(pa.array(order))
 
 
 def _rows(

@@ -12,7 +12,10 @@ import pytest
 from PIL import Image
 
 from tallymill import abacus
+from tallymill.engine.abacus import pipeline
+from tallymill.engine.abacus.models import BoxSegmenter
 from tallymill.errors import ManifestError, ModelError, RunError, UsageError
+from tallymill.runners.abacus.plan import default_shard_edits
 
 ADDED = ("add 2 cats", (0, 1), (0, 1, 2, 3))
 SEVERAL = (
@@ -87,6 +90,42 @@ def test_parts_make_a_whole(tmp_path, suite, edits_file):
     assert scores_of(tmp_path / "RUN") == scores_of(tmp_path / "WHOLE")
 
 
+def test_every_image_is_decoded_and_segmented_once(tmp_path, suite, edits_file, monkeypatch):
+    # Three sources, each edited by seven editors, sorted by editor.
+    file = edits_file(tmp_path, *((ADDED,) * 21))
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for place, row in enumerate(rows):
+        row |= {"source": f"images/{place % 3}-a.png", "editor": f"editor {place // 3}"}
+        image = np.array(Image.open(tmp_path / row["edited"]))
+        image[0, 0] = place  # no two are the same
+        Image.fromarray(image).save(tmp_path / row["edited"])
+    for number in range(3):
+        Image.new("RGB", (120, 90), (60 + number,) * 3).save(tmp_path / f"images/{number}-a.png")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    decoded, seen = [], []
+    decode, segment = pipeline.decode, BoxSegmenter.segment
+    monkeypatch.setattr(pipeline, "decode", lambda data, **more: (decoded.append(data), decode(data, **more))[1])
+    monkeypatch.setattr(
+        BoxSegmenter, "segment", lambda self, looks, clock: (seen.extend(looks), segment(self, looks, clock))[1]
+    )
+    run(file, tmp_path / "RUN", suite)
+    assert len(decoded) == len(seen) == 3 + 21
+    assert [row["edit_id"] for row in scores_of(tmp_path / "RUN")] == [row["edit_id"] for row in rows]
+    run(file, tmp_path / "PARTS", suite, shard_items=2, part=(2, 2))
+    some = [row["edit_id"] for row in scores_of(tmp_path / "PARTS")]
+    assert some == [row["edit_id"] for row in rows if row["edit_id"] in some]
+    run(file, tmp_path / "PARTS", suite, part=(1, 2))
+    assert scores_of(tmp_path / "PARTS") == scores_of(tmp_path / "RUN")
+
+
+@pytest.mark.parametrize(
+    ("rows", "sources", "edits"),
+    [(1, 1, 4), (24, 24, 4), (21, 3, 7), (10**6, 10**6, 512), (700_000, 100_000, 511), (2000, 1000, 8), (5000, 2, 20)],
+)
+def test_shards_end_where_sources_do(rows, sources, edits):
+    assert default_shard_edits(rows, sources) == edits
+
+
 def test_a_finished_run_is_left_alone(tmp_path, suite, edits_file):
     manifest = edits_file(tmp_path, *SEVERAL)
     run(manifest, tmp_path / "RUN", suite)
@@ -115,10 +154,11 @@ def test_a_run_that_was_killed_goes_on(tmp_path, suite, edits_file, command_line
     arguments = [*command_line, "abacus", "score", *map(str, [manifest, *options])]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         while child.poll() is None and len(list((out / "evidence").glob("part-*"))) < 3:
-            time.sleep(0.02)
+            time.sleep(0.005)
         child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
     done = {path.name: path.stat().st_mtime_ns for path in (out / "evidence").glob("part-*")}
-    assert len(done) >= 3
+    assert 3 <= len(done) < 12
     run(manifest, out, suite, shard_items=1)
     assert scores_of(out) == scores_of(tmp_path / "WHOLE")
     assert all((out / "evidence" / name).stat().st_mtime_ns == when for name, when in done.items())
