@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import subprocess
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,7 +10,7 @@ from PIL import Image
 from tallymill import abacus
 from tallymill.engine.abacus import pipeline
 from tallymill.engine.abacus.models import BoxSegmenter
-from tallymill.errors import ManifestError, ModelError, RunError, UsageError
+from tallymill.errors import ManifestError, ModelError, UsageError
 from tallymill.runners.abacus.plan import default_shard_edits
 
 ADDED = ("add 2 cats", (0, 1), (0, 1, 2, 3))
@@ -81,15 +77,6 @@ def test_results_do_not_depend_on_workers_or_shards(tmp_path, suite, edits_file)
     assert scores_of(tmp_path / "ONE") == scores_of(tmp_path / "TWO")
 
 
-def test_parts_make_a_whole(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "WHOLE", suite, shard_items=2)
-    first = run(manifest, tmp_path / "RUN", suite, shard_items=2, part=(1, 2))
-    assert (first.complete, first.done) == (False, 4)
-    assert run(manifest, tmp_path / "RUN", suite, part=(2, 2)).complete
-    assert scores_of(tmp_path / "RUN") == scores_of(tmp_path / "WHOLE")
-
-
 def test_every_image_is_decoded_and_segmented_once(tmp_path, suite, edits_file, monkeypatch):
     # Three sources, each edited by seven editors, sorted by editor.
     file = edits_file(tmp_path, *((ADDED,) * 21))
@@ -126,78 +113,6 @@ def test_shards_end_where_sources_do(rows, sources, edits):
     assert default_shard_edits(rows, sources) == edits
 
 
-def test_a_finished_run_is_left_alone(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "RUN", suite)
-    part = tmp_path / "RUN/evidence/part-00000.parquet"
-    before = part.stat().st_mtime_ns
-    shutil.rmtree(tmp_path / "images")
-    assert run(manifest, tmp_path / "RUN", suite).done == 6
-    assert part.stat().st_mtime_ns == before
-
-
-def test_a_part_that_was_cut_short_is_made_anew(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "RUN", suite, shard_items=3)
-    before = scores_of(tmp_path / "RUN")
-    part = tmp_path / "RUN/evidence/part-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
-    run(manifest, tmp_path / "RUN", suite)
-    assert scores_of(tmp_path / "RUN") == before
-
-
-def test_a_run_that_was_killed_goes_on(tmp_path, suite, edits_file, command_line):
-    manifest = edits_file(tmp_path, *(SEVERAL * 2))
-    run(manifest, tmp_path / "WHOLE", suite, shard_items=1)
-    out = tmp_path / "RUN"
-    options = ["--out", out, "--suite", suite, "--workers", "1", "--shard-items", "1", "--json"]
-    arguments = [*command_line, "abacus", "score", *map(str, [manifest, *options])]
-    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        while child.poll() is None and len(list((out / "evidence").glob("part-*"))) < 3:
-            time.sleep(0.005)
-        child.send_signal(signal.SIGKILL)
-    assert child.returncode == -signal.SIGKILL
-    done = {path.name: path.stat().st_mtime_ns for path in (out / "evidence").glob("part-*")}
-    assert 3 <= len(done) < 12
-    run(manifest, out, suite, shard_items=1)
-    assert scores_of(out) == scores_of(tmp_path / "WHOLE")
-    assert all((out / "evidence" / name).stat().st_mtime_ns == when for name, when in done.items())
-
-
-def test_what_would_mix_two_runs_is_refused(tmp_path, suite, half_blind, edits_file):
-    manifest = edits_file(tmp_path, ADDED)
-    run(manifest, tmp_path / "RUN", suite)
-    with pytest.raises(RunError, match=r"models\.confirmer 2: b \(coco_ssd, SHA-256 .*\) in the RUN, b \("):
-        run(manifest, tmp_path / "RUN", half_blind)
-    with pytest.raises(RunError, match=r"settings\.match_iou: 0\.3 in the RUN, 0\.4 now"):
-        run(manifest, tmp_path / "RUN", suite, settings=abacus.EditSettings(match_iou=0.4))
-    with pytest.raises(RunError, match=r"manifest\.rows: 1 in the RUN, 6 now"):
-        run(edits_file(tmp_path, *SEVERAL), tmp_path / "RUN", suite)
-
-
-def test_models_in_other_parts_are_another_suite(tmp_path, half_blind, edits_file):
-    manifest = edits_file(tmp_path, ADDED)
-    run(manifest, tmp_path / "RUN", half_blind)
-    text = half_blind.read_text()
-    for old, new in (("s", "?"), ("b", "s"), ("?", "b")):
-        text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}.onnx"', f'"{new}.onnx"')
-    other = half_blind.with_name("exchanged.toml")
-    other.write_text(text)  # segmenter b, confirmers a and s: the same three models
-    with pytest.raises(RunError, match=r"(?s)models\.segmenter: s .* in the RUN, b .*models\.confirmer 2: b "):
-        run(manifest, tmp_path / "RUN", other)
-    file = tmp_path / "RUN/run.json"
-    record = json.loads(file.read_text())
-    record["suite"]["upscaler"] = {"family": "conv2x", "model": "u"}
-    record["models"]["upscaler"] = {"name": "upscaler", "family": "conv2x", "sha256": "0"}
-    file.write_text(json.dumps(record))
-    with pytest.raises(RunError, match=r"models\.upscaler: upscaler \(conv2x, SHA-256 0\) in the RUN, none now"):
-        run(manifest, tmp_path / "RUN", half_blind)
-    record["models"] = dict.fromkeys("sab", "0")  # as it was written before parts were told
-    file.write_text(json.dumps(record))
-    with pytest.raises(RunError, match=r"run\.json: models is not as it must be"):
-        run(manifest, tmp_path / "RUN", half_blind)
-
-
 def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_file):
     asks = ["add 1 cat"] * 5 + ["remove 3 cats", "add 1 unicorn", "add 1 cat", "change 1 cat to dogs"]
     asks[1] = "add 0 cats"
@@ -228,16 +143,6 @@ def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_fil
     assert len(found.reasons) == 6
 
 
-def test_errors_can_be_tried_again(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, ADDED, ADDED)
-    image = tmp_path / "images/1-b.png"
-    hidden = image.rename(tmp_path / "hidden.png")
-    assert run(manifest, tmp_path / "RUN", suite).error == 1
-    hidden.rename(image)
-    assert run(manifest, tmp_path / "RUN", suite).error == 1
-    assert run(manifest, tmp_path / "RUN", suite, retry_errors=True).error == 0
-
-
 def test_an_edited_image_of_another_size_is_brought_to_the_source(tmp_path, suite, edits_file):
     manifest = edits_file(tmp_path, ADDED, ADDED)
     larger = tmp_path / "images/1-b.png"
@@ -259,92 +164,6 @@ def test_instances_that_cover_the_image_leave_no_background(tmp_path, suite, edi
     assert (row["sc"], row["score"], row["delivered"]) == (None, None, 1)
     assert (found.table[0]["edits"], found.table[0]["undefined"]) == (0, 1)
     assert found.table[0]["score"]["value"] is None
-
-
-def panoptic(folder, spots_by_source, pixels_of, size, crowd=()):
-    """Annotations of sources e0, e1, …: a segment for each spot."""
-    (folder / "panoptic").mkdir()
-    annotations = []
-    for number, spots in enumerate(spots_by_source):
-        ids = np.zeros((*size, 3), np.uint8)
-        for spot in spots:
-            ids[(*pixels_of(spot), 0)] = spot + 1
-        Image.fromarray(ids).save(folder / f"panoptic/{number}.png")
-        infos = [{"id": spot + 1, "category_id": 17, "iscrowd": int(spot in crowd)} for spot in spots]
-        annotations.append({"image_id": number, "file_name": f"{number}.png", "segments_info": infos})
-    images = [{"id": number, "file_name": f"{number}-a.png"} for number in range(len(annotations))]
-    document = {"images": images, "annotations": annotations, "categories": [{"id": 17, "name": "cat", "isthing": 1}]}
-    (folder / "panoptic.json").write_text(json.dumps(document))
-    return folder / "panoptic.json"
-
-
-def test_annotated_instances_are_the_originals(tmp_path, suite, edits_file, spots):
-    # Spot 5 is annotated and cannot be seen; spot 1 is seen and was not annotated; spot 2 is a crowd.
-    edits = (("add 1 cat", (0, 1), (0, 1, 3)), ("add 1 cat", (0,), (0, 3)), ("add 1 cat", (0,), (0, 3)))
-    file = panoptic(tmp_path, [(0, 5), (0, 2)], *spots, crowd=(2,))
-    found = run(edits_file(tmp_path, *edits), tmp_path / "RUN", suite, panoptic=file)
-    first, second, third = scores_of(tmp_path / "RUN")
-    assert (first["originals"], first["lost"], first["repaired"], first["annotated"]) == (3, 1, 1, True)
-    assert (second["originals"], second["crowd"]) == (1, 1)
-    assert third["annotated"] is False
-    assert (found.counts["without_annotation"], found.counts["crowd"]) == (1, 1)
-
-
-def test_annotations_may_lie_elsewhere_when_a_run_goes_on(tmp_path, suite, edits_file, spots):
-    manifest = edits_file(tmp_path, *SEVERAL[:2])
-    file = panoptic(tmp_path, [(0, 5), (0, 1)], *spots)
-    run(manifest, tmp_path / "WHOLE", suite, panoptic=file)
-    run(manifest, tmp_path / "RUN", suite, panoptic=file, shard_items=1, part=(1, 2))
-    (tmp_path / "moved").mkdir()
-    moved = file.rename(tmp_path / "moved/truth.json")
-    images = (tmp_path / "panoptic").rename(tmp_path / "moved/images")
-    assert run(manifest, tmp_path / "RUN", suite, panoptic=moved, panoptic_images=images).complete
-    assert scores_of(tmp_path / "RUN") == scores_of(tmp_path / "WHOLE")
-    assert [row["annotated"] for row in scores_of(tmp_path / "RUN")] == [True, True]
-
-
-def test_other_annotations_are_not_mixed_in(tmp_path, suite, edits_file, spots):
-    manifest = edits_file(tmp_path, ADDED, ADDED)
-    file = panoptic(tmp_path, [(0, 1), (0, 1)], *spots)
-    run(manifest, tmp_path / "RUN", suite, panoptic=file, shard_items=1, part=(1, 2))
-    other = shutil.copytree(tmp_path / "panoptic", tmp_path / "other")
-    ids = np.array(Image.open(other / "1.png"))
-    ids[:, :60] = 0
-    Image.fromarray(ids).save(other / "1.png")
-    (other / "2.png").write_bytes(b"")  # of no source
-    with pytest.raises(RunError, match=r"with other annotations; .*\n  1\.png\n  name the folder"):
-        run(manifest, tmp_path / "RUN", suite, panoptic=file, panoptic_images=other)
-    document = json.loads(file.read_text())
-    document["annotations"][0]["segments_info"][0]["iscrowd"] = 1
-    changed = tmp_path / "changed.json"
-    changed.write_text(json.dumps(document))
-    with pytest.raises(RunError, match=r"panoptic\.sha256 \(the annotations\)"):
-        run(manifest, tmp_path / "RUN", suite, panoptic=changed, panoptic_images=tmp_path / "panoptic")
-    assert run(manifest, tmp_path / "RUN", suite, panoptic=file).complete
-
-
-def test_an_annotation_that_was_missing_may_come_later(tmp_path, suite, edits_file, spots):
-    manifest = edits_file(tmp_path, ADDED, ADDED)
-    file = panoptic(tmp_path, [(0, 1), (0, 1)], *spots)
-    late = (tmp_path / "panoptic/1.png").rename(tmp_path / "late.png")
-    assert run(manifest, tmp_path / "RUN", suite, panoptic=file).error == 1
-    shutil.copy(late, tmp_path / "panoptic/1.png")
-    assert run(manifest, tmp_path / "RUN", suite, panoptic=file, retry_errors=True).error == 0
-    Image.new("RGB", (120, 90)).save(tmp_path / "panoptic/1.png")  # from then on it is known
-    with pytest.raises(RunError, match=r"1\.png"):
-        run(manifest, tmp_path / "RUN", suite, panoptic=file)
-    (tmp_path / "RUN/annotations.json").unlink()
-    with pytest.raises(RunError, match=r"annotations\.json is missing"):
-        run(manifest, tmp_path / "RUN", suite, panoptic=file)
-
-
-def test_annotations_that_do_not_fit_are_an_error_of_their_edit(tmp_path, suite, edits_file, spots):
-    file = panoptic(tmp_path, [(0,), (0,)], *spots)
-    Image.open(tmp_path / "panoptic/1.png").resize((60, 45), Image.Resampling.NEAREST).save(tmp_path / "panoptic/1.png")
-    run(edits_file(tmp_path, ADDED, ADDED), tmp_path / "RUN", suite, panoptic=file)
-    first, second = scores_of(tmp_path / "RUN")
-    assert first["error"] is None
-    assert second["error"] == "ground truth: 1.png: is 60x45, its image 120x90"
 
 
 def test_groups_of_the_table(tmp_path, suite, edits_file):
