@@ -77,6 +77,7 @@ def score(
     retry_errors: bool = False,
     resamples: int = RESAMPLES,
     progress: SweepProgress | None = None,
+    asking: SweepProgress | None = None,
 ) -> EditSummary:
     """Verify every edit of a manifest into the folder ``out``, or continue what was stopped there.
 
@@ -84,7 +85,8 @@ def score(
     folder beside it that is called as it is); without, what the segmenter finds in a source stands for its instances.
     ``settings`` default to those of the suite. ``endpoint`` and ``model`` name an OpenAI-compatible server that is
     asked about instances which not both detectors confirmed; a finished RUN can be asked later. ``part`` = (i, n) takes
-    every n-th shard. Results depend neither on ``workers`` nor on interruptions.
+    every n-th shard. Results depend neither on ``workers`` nor on interruptions. ``progress`` is told how edits go, and
+    ``asking`` how questions do (by default ``progress`` again).
 
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings, ``ModelError`` when a model is not there. An edit that cannot be scored is an error row.
@@ -105,7 +107,7 @@ def score(
                 evidence_path(run.path, shard).unlink()
     _prove(run, shards, stamp, spec, workers, progress or Quiet())
     if asked is not None:
-        ask_questions(run, read_record(run.path), shards, asked, Quiet())
+        ask_questions(run, read_record(run.path), shards, asked, asking or progress or Quiet())
     return summarise(run, resamples)
 
 

@@ -168,6 +168,7 @@ def score(
             retry_errors=retry_errors,
             resamples=resamples,
             progress=bar,
+            asking=bar.beside(doing="asking", unit="questions", items="questions"),
         )
     if as_json:
         print_json(found.as_dict())
