@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -14,11 +14,16 @@ WARM_UP_SECONDS = 0.1
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds a call of each peer (medians over the rounds), and how many times slower than the first each was
-    (medians of the ratios within one round).
+    (medians of the ratios within one round). ``spent`` are the seconds of each round.
     """
 
     seconds: dict[str, float]
     ratios: dict[str, float]
+    spent: dict[str, list[float]] = field(default_factory=dict)
+
+    def ratios_to(self, name: str) -> dict[str, float]:
+        """How many times slower than ``name`` each was."""
+        return ratios_to(self.spent, name)
 
     def rows(self, unit: float, digits: int = 2) -> list[dict[str, Any]]:
         """One row a peer: ``name``, ``time`` in units of ``unit`` seconds, ``ratio`` to the first."""
@@ -43,11 +48,13 @@ def in_turns(peers: Mapping[str, Callable[[], object]], rounds: int = 7) -> Timi
             if quick[name]:
                 peers[name]()
             spent[name].append(_seconds(peers[name]))
-    first = spent[names[0]]
-    return Timing(
-        {name: median(times) for name, times in spent.items()},
-        {name: median(b / a for a, b in zip(first, times, strict=True)) for name, times in spent.items()},
-    )
+    medians = {name: median(times) for name, times in spent.items()}
+    return Timing(medians, ratios_to(spent, names[0]), spent)
+
+
+def ratios_to(spent: Mapping[str, list[float]], name: str) -> dict[str, float]:
+    """Medians of the ratios within one round, of the times of each peer to those of ``name``."""
+    return {each: median(b / a for a, b in zip(spent[name], times, strict=True)) for each, times in spent.items()}
 
 
 def _seconds(call: Callable[[], object]) -> float:

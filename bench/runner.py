@@ -14,7 +14,7 @@ from tallymill.runners.run_folder import versions
 ENTRIES = {
     "abacus": (
         "tallymill.bench.abacus",
-        "the example set of edits from end to end, against a script that looks at one after another",
+        "the example set of edits from end to end, against a script, each in one process and in two",
     ),
     "abacus-stages": (
         "tallymill.bench.abacus_stages",

@@ -80,7 +80,7 @@ class _Graph:
             raise ModelError(f"layer {config['name']!r}: {kind} is not one of {', '.join(_LAYERS)}")
         if config.get("data_format", "channels_last") not in _CHANNELS:
             raise ModelError(f"layer {config['name']!r}: data_format {config['data_format']!r} is not channels_last")
-        handler(self, config, [self.tensor(entry[0]) for entry in layer["inbound_nodes"][0]])
+        handler(self, config, [self.tensor(source) for source in _sources(layer)])
 
     def tensor(self, layer: str) -> str:
         """What the output of a layer is called."""
@@ -99,10 +99,23 @@ class _Graph:
         return self._weights[name]
 
 
+def _sources(layer: dict[str, Any]) -> list[str]:
+    """The layers whose outputs a layer takes. One that is called several times would be several nodes."""
+    name, calls = layer["config"]["name"], layer["inbound_nodes"]
+    if len(calls) != 1:
+        raise ModelError(f"layer {name!r}: is called {len(calls)} times; only what is called once is read")
+    for source, node, output, *_ in calls[0]:
+        if (node, output) != (0, 0):
+            raise ModelError(f"layer {name!r}: takes output {output} of call {node} of {source!r}; only 0 of 0 is read")
+    return [entry[0] for entry in calls[0]]
+
+
 def _convolution(graph: _Graph, config: dict[str, Any], inputs: list[str]) -> None:
     name, activation = config["name"], config.get("activation", "linear")
     if activation != "linear":
         raise ModelError(f"layer {name!r}: activation {activation!r} within a convolution is not read")
+    if config.get("groups", 1) != 1:
+        raise ModelError(f"layer {name!r}: groups {config['groups']!r} is not 1")
     kernel = graph.weight(f"{name}/kernel").transpose(3, 2, 0, 1)
     wanted = [inputs[0], graph.constant(f"{name}/kernel", kernel)]
     if config.get("use_bias", True):
@@ -146,9 +159,11 @@ _LAYERS = {
 
 def _ends(config: dict[str, Any], model_json: Path) -> tuple[str, str]:
     try:
-        [[first, *_]], [[last, *_]] = config["input_layers"], config["output_layers"]
-    except (KeyError, ValueError):
+        [[first, *_]], [[last, *at]] = config["input_layers"], config["output_layers"]
+    except (KeyError, ValueError, TypeError):
         raise ModelError(f"{model_json}: wanted a model with one input and one output") from None
+    if at != [0, 0]:
+        raise ModelError(f"{model_json}: its output is {at} of the layer {last!r}; only [0, 0] is read")
     return first, last
 
 

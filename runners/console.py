@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -114,8 +115,14 @@ class Bar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        if self._task is not None:  # what never began leaves no line behind
+        if self._progress.live.is_started:  # what never began leaves no line behind
             self._progress.stop()
+
+    def beside(self, *, doing: str, unit: str, items: str) -> Bar:
+        """A bar for other work, which is drawn under this one and stops with it."""
+        other = copy(self)
+        other._doing, other._unit, other._items, other._task = doing, unit, items, None
+        return other
 
     def start(self, total: int, done: int) -> None:
         """See ``SweepProgress``. A second sweep gets a bar of its own."""

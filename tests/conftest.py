@@ -20,6 +20,19 @@ def odd_images():
 
 
 @pytest.fixture(scope="session")
+def abacus_models():
+    """Fetches the models of the suite abacus-cpu, once; where that cannot be, tests that need them fail and say so."""
+    from tallymill.errors import TallymillError
+    from tallymill.exporters import hub
+
+    try:
+        return hub.get("abacus-cpu")
+    except TallymillError as exc:
+        told = f"the models of abacus-cpu, which this test needs, cannot be fetched: {exc.message}\n  {exc.hint}"
+    pytest.fail(told, pytrace=False)
+
+
+@pytest.fixture(scope="session")
 def bundle_example():
     """The module that writes a bundle by hand."""
     return load_module("bundle_example")

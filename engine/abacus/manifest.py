@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tallymill.engine.abacus.data import EDIT
-from tallymill.engine.abacus.instructions import CHANGE, OPERATIONS, Instruction, parse_instruction
+from tallymill.engine.abacus.instructions import CHANGE, OPERATIONS, parse_instruction
 from tallymill.engine.abacus.panoptic import canonical
 from tallymill.engine.manifests.base import Faults, RawBatch, Reader
 from tallymill.engine.manifests.checked_rows import CheckedRows
@@ -112,19 +112,32 @@ def _row(row: Row, known: set[str]) -> Row:
 
 
 def _complete(row: Row) -> None:
-    """What the instruction says, where a field is missing; a field that says otherwise is a fault."""
+    """What the instruction says, where a field is missing; a field that says otherwise is a fault.
+
+    An instruction in words that are not read is none where nothing is missing.
+    """
     missing = [name for name in ("operation", "category", "count") if row[name] is None]
     if row["operation"] == CHANGE and row["target"] is None:
         missing.append("target")
-    if not missing or row["instruction"] is None:
+    if row["instruction"] is None:
         return
-    told: Instruction = parse_instruction(row["instruction"])
+    try:
+        told = parse_instruction(row["instruction"])
+    except ManifestError:
+        if missing:
+            raise
+        return
     for name in ("operation", "category", "count", "target"):
         said = getattr(told, name)
         if row[name] is None:
             row[name] = said
-        elif said is not None and row[name] != said and name in ("operation", "count"):
+        elif said is not None and _plain(row[name]) != _plain(said):
             raise ManifestError(f"{name} is {row[name]!r}, the instruction says {said!r}")
+
+
+def _plain(value: str | int) -> str | int:
+    """Equal for names of one category."""
+    return canonical(value) if isinstance(value, str) else value
 
 
 def _numbers(checked: CheckedRows, name: str) -> list[float | None]:

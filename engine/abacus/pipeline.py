@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import cv2
@@ -75,12 +77,18 @@ class EditPipeline:
     clock: StageClock
 
     def batches(self, rows: Iterable[pa.RecordBatch]) -> Iterator[list[Case]]:
-        """Edits with their images, as many together as are held at once."""
+        """Edits with their images, as many together as are held at once: those of one source, where they follow one
+        another, in one batch if a batch can hold them.
+        """
         waiting: list[Case] = []
         held = 0
         decoded: dict[str, tuple[RGB, str] | ImageError] = {}
-        for block in rows:
-            for row in block.to_pylist():
+        for _, group in groupby((row for block in rows for row in block.to_pylist()), itemgetter("source")):
+            own = list(group)
+            if waiting and len(waiting) + len(own) > BATCH_EDITS:
+                yield waiting
+                waiting, held, decoded = [], 0, {}
+            for row in own:
                 case = self._case(row, decoded)
                 waiting.append(case)
                 held += sum(pixels.size // 3 for pixels in case.pixels.values())

@@ -62,6 +62,14 @@ class Suite:
         if self.upscaler is not None:
             yield "upscaler", self.upscaler.model
 
+    def roles(self) -> Iterator[tuple[str, str, str]]:
+        """(part that it plays, name, family) of each model; the name is that of ``models``."""
+        for part, detector in zip(("segmenter", "confirmer 1", "confirmer 2"), self.detectors, strict=True):
+            yield part, detector.name, detector.family
+        yield "flow", "flow", self.flow.family
+        if self.upscaler is not None:
+            yield "upscaler", "upscaler", self.upscaler.family
+
     def as_dict(self) -> dict[str, Any]:
         """A JSON-ready form; ``from_dict`` reads it back."""
         detectors = [{"name": d.name, "family": d.family, "model": d.model} for d in self.detectors]

@@ -45,7 +45,8 @@ def tiers(coverage: Floats, capacity: Floats, area: Floats, cuts: tuple[float, f
             at = int(np.flatnonzero(~np.isfinite(values))[0])
             raise UsageError(f"{name} of edit {at} is {values[at]}: it must be a number")
     coverage, capacity, area = columns
-    difficulty = ranks(coverage) + ranks(capacity) + ranks(-area)
+    doubled = _doubled(coverage) + _doubled(capacity) + _doubled(-area)
+    difficulty = doubled / (2 * len(doubled))  # divided once: edits of equal sums have equal difficulty
     if cuts is None:
         low, high = np.quantile(difficulty, [1 / 3, 2 / 3])
         cuts = (float(low), float(high))
@@ -56,6 +57,11 @@ def tiers(coverage: Floats, capacity: Floats, area: Floats, cuts: tuple[float, f
 
 def ranks(values: Floats) -> Floats:
     """(r - 1/2) / N of each of N values from the least, equal ones at their mean rank: float64 [N]."""
+    return _doubled(values) / (2 * len(values))
+
+
+def _doubled(values: Floats) -> NDArray[np.int64]:
+    """2 r - 1 of each value: a mean of ranks is a half or a whole, so that this is whole."""
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(times)
-    return ((last + (last - times + 1)) / 2 - 0.5)[place] / len(values)
+    last = np.cumsum(times)  # of the equal ones the last rank, and last - times + 1 the first
+    return np.asarray((2 * last - times)[place], np.int64)

@@ -18,6 +18,7 @@ from tallymill.engine.abacus.resolve import PROMPT, parse_answer, question
 from tallymill.engine.abacus.verdicts import is_question
 from tallymill.engine.physcount.parse import text_of
 from tallymill.engine.physcount.run_files import ANSWERED, ANSWERS, read_answers
+from tallymill.engine.sources.reader import image_hash
 from tallymill.errors import RunError
 from tallymill.runners.abacus.work import evidence_path
 from tallymill.runners.files import write_json
@@ -58,12 +59,14 @@ def ask_questions(
     with AnswerLog(run.path / ANSWERS) as log, tempfile.TemporaryDirectory(prefix="tallymill-") as scratch:
         answered = {name for row in read_answers(run.path) if row["status"] == ANSWERED for name in row["question_ids"]}
         record = _recorded(run, record, asked, answered=bool(answered))
-        found = list(_questions(run.path, shards, Path(scratch)))
-        work = [item for item in found if item.requests[0].question_ids[0] not in answered]
+        total, work = 0, []
+        for total, (name, edit_id, one) in enumerate(_questions(run.path, shards), 1):
+            if name not in answered:
+                work.append(_written(Path(scratch) / f"{total}.png", name, edit_id, one))
         if not work:
             return
         effort = record["question"]["reasoning_effort"]
-        job = Job(work, asked.model, asked.settings, asked.patience, asked.concurrency, len(found), not answered)
+        job = Job(work, asked.model, asked.settings, asked.patience, asked.concurrency, total, not answered)
         asking = Asking(job, Effort(effort), log, progress, settle=partial(_with_effort, run, record))
         in_thread(asking, asked.endpoint, _nothing)
 
@@ -79,25 +82,31 @@ def answers_of(run: Path) -> dict[str, tuple[bool | None, str | None]]:
     return found
 
 
-def question_id(edit_id: str, place: int) -> str:
-    """What a question is called: the edit, and the place of the instance among its instances."""
-    return f"{edit_id}#{place}"
+def question_id(edit_id: str, place: int, crop: bytes) -> str:
+    """What a question is called: the edit, the place of the instance among its instances, and what was shown of it.
+
+    Evidence that is made anew from other images shows something else, and an answer is to what was shown.
+    """
+    return f"{edit_id}#{place}:{image_hash(crop)}"
 
 
-def _questions(run: Path, shards: Iterable[Shard], scratch: Path) -> Iterator[ImageRequests]:
-    """Every crop, written to a file of ``scratch``, with what is asked of it."""
+def _questions(run: Path, shards: Iterable[Shard]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(name of the question, edit, instance) of every crop."""
     columns = [*_COLUMNS, *(f"instances.list.element.{name}" for name in _FIELDS)]
     for shard in shards:
         path = evidence_path(run, shard)
         with naming_damage(path):
             rows = pq.ParquetFile(path).read(columns).to_pylist()
-        for number, row in enumerate(rows):
+        for row in rows:
             for place, one in enumerate(row["instances"] or ()):
                 if is_question(one):
-                    file = scratch / f"{shard.index}-{number}-{place}.png"
-                    file.write_bytes(one["crop"])
-                    name = question_id(row["edit_id"], place)
-                    yield ImageRequests(file, (Request((name,), row["edit_id"], question(one["category"])),))
+                    yield question_id(row["edit_id"], place, one["crop"]), row["edit_id"], one
+
+
+def _written(file: Path, name: str, edit_id: str, one: dict[str, Any]) -> ImageRequests:
+    """A crop as a file, with what is asked of it."""
+    file.write_bytes(one["crop"])
+    return ImageRequests(file, (Request((name,), edit_id, question(one["category"])),))
 
 
 def _recorded(run: RunFolder, record: dict[str, Any], asked: Asked, *, answered: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ _MEANS = {
     "device": " (devices differ in the last bits of what they compute)",
 }
 _COMPARED = ("manifest.sha256", "manifest.rows", "manifest.image_root", "panoptic.sha256", "shard_items", "device")
+_OF_A_MODEL = {"name", "family", "sha256"}
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "created": str,
     "manifest": dict,
@@ -60,13 +61,17 @@ def make_record(
         "panoptic": panoptic,
         "shard_items": shard_items,
         "suite": suite.as_dict(),
-        "models": {role: None if model is None else model.sha256 for role, model in models.items()},
+        "models": {part: _entry(name, family, models[name]) for part, name, family in suite.roles()},
         "instances": f"masks of {name}" if masks else f"boxes of {name} in the place of masks, also of annotated ones",
         "settings": settings.as_dict(),
         "device": device.kind,
         "device_choice": device.as_dict(),
         "versions": versions(),
     }
+
+
+def _entry(name: str, family: str, model: ModelFile | None) -> dict[str, str | None]:
+    return {"name": name, "family": family, "sha256": None if model is None else model.sha256}
 
 
 def begin(run: RunFolder, record: dict[str, Any]) -> dict[str, Any]:
@@ -103,20 +108,19 @@ def read_record(path: Path) -> dict[str, Any]:
     if wrong is not None or type(record["manifest"].get("rows")) is not int or record["shard_items"] < 1:
         raise RunError(f"{file}: {wrong or 'manifest.rows or shard_items'} is not as it must be", hint=_MEND)
     try:
-        Suite.from_dict(record["suite"])
+        parts = [part for part, _, _ in Suite.from_dict(record["suite"]).roles()]
         EditSettings.from_dict(record["settings"])
     except (UsageError, TypeError, KeyError) as exc:
         raise RunError(f"{file}: {exc}", hint=_MEND) from None
+    models = record["models"]
+    if {*models} != {*parts} or not all(isinstance(each, dict) and {*each} == _OF_A_MODEL for each in models.values()):
+        raise RunError(f"{file}: models is not as it must be", hint=_MEND)
     return record
 
 
 def stamp_of(record: dict[str, Any]) -> str:
     """What the part files of a RUN with this record carry."""
-    shaped = [_at(record, dotted) for dotted in _COMPARED] + [
-        record["models"],
-        record["settings"],
-        record["suite"]["flow"],
-    ]
+    shaped = [_at(record, dotted) for dotted in _COMPARED] + [record["models"], record["settings"]]
     return hashlib.sha256(json.dumps(shaped, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -124,10 +128,21 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     for dotted in _COMPARED:
         if _at(before, dotted) != _at(now, dotted):
             yield _line(dotted, _at(before, dotted), _at(now, dotted))
-    for group in ("models", "settings"):
-        for name in sorted({*before[group], *now[group]}):
-            if before[group].get(name) != now[group].get(name):
-                yield _line(f"{group}.{name}", before[group].get(name), now[group].get(name))
+    for part in dict.fromkeys((*before["models"], *now["models"])):
+        was, is_now = before["models"].get(part), now["models"].get(part)
+        if was != is_now:
+            yield f"models.{part}: {model_in_words(was)} in the RUN, {model_in_words(is_now)} now"
+    for name in sorted({*before["settings"], *now["settings"]}):
+        if before["settings"].get(name) != now["settings"].get(name):
+            yield _line(f"settings.{name}", before["settings"].get(name), now["settings"].get(name))
+
+
+def model_in_words(model: Mapping[str, str | None] | None) -> str:
+    """An entry of ``models``: "centernet (centernet, SHA-256 ...)"."""
+    if model is None:
+        return "none"
+    made = "built in" if model["sha256"] is None else f"SHA-256 {model['sha256']}"
+    return f"{model['name']} ({model['family']}, {made})"
 
 
 def _line(name: str, was: Any, is_now: Any) -> str:

@@ -7,25 +7,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tallymill import __version__
 from tallymill.engine.abacus.clean import clean
-from tallymill.engine.abacus.data import EDITED, SOURCE
+from tallymill.engine.abacus.data import EDITED, SOURCE, Edit
 from tallymill.engine.abacus.instructions import REMOVE
+from tallymill.engine.abacus.pipeline import Case, _fit
 from tallymill.engine.abacus.score import RESAMPLES
 from tallymill.engine.images import decode
 from tallymill.engine.numbench.scores import SCORED
 from tallymill.engine.report.abacus.page import EditCard, EditPage, render
 from tallymill.engine.report.shell import require_templates
 from tallymill.engine.report.thumbnails import thumbnail
-from tallymill.engine.sources.reader import ImageReader
+from tallymill.engine.sources.reader import ImageReader, image_hash
 from tallymill.errors import ImageError, UsageError
 from tallymill.kernels.mask_iou import Masks
-from tallymill.runners.abacus.record import read_record
+from tallymill.runners.abacus.record import model_in_words, read_record
 from tallymill.runners.abacus.score import read_run
 from tallymill.runners.abacus.work import evidence_path
 from tallymill.runners.files import appearing, encoded
@@ -41,7 +41,9 @@ _FIELDS = ("image", "category", "box", "rle", "partner")
 
 @dataclass(frozen=True, slots=True)
 class EditReport:
-    """A report that was written: ``shown`` of the ``scored`` edits have a strip, of ``gone`` the images are gone."""
+    """A report that was written: ``shown`` of the ``scored`` edits have a strip, of ``gone`` the images are
+    gone, or others than were scored.
+    """
 
     out: str
     bytes: int
@@ -94,16 +96,26 @@ def _cards(run: Path, record: Mapping[str, Any], chosen: list[dict[str, Any]]) -
         seen = evidence[row["edit_id"]]
         size = (seen["width"], seen["height"])
         try:
-            images = {name: decode(reader.read(row[name])) for name in (SOURCE, EDITED)}
+            images = _images(row, reader, record["settings"]["max_pixels"])
         except ImageError as exc:
             yield EditCard(row, seen["instances"], size, None, exc.message)
             continue
-        if images[EDITED].shape[1::-1] != size:
-            images[EDITED] = np.asarray(cv2.resize(images[EDITED], size, interpolation=cv2.INTER_AREA), np.uint8)
         images["clean"] = _clean(row, seen["instances"], images, record["settings"])
         pictures = {name: thumbnail(pixels, LONG_SIDE)[0] for name, pixels in images.items()}
         yield EditCard(row, seen["instances"], size, pictures)
     reader.close()
+
+
+def _images(row: dict[str, Any], reader: ImageReader, max_pixels: int) -> dict[str, RGB]:
+    """Both images as they were when the edit was scored. One that is another now, or gone, is an ``ImageError``."""
+    case = Case(Edit.of(row), row, None)
+    for name in (SOURCE, EDITED):
+        data = reader.read(row[name])
+        if image_hash(data) != row[f"{name}_hash"]:
+            raise ImageError(f"{row[name]}: the image is not the one that was scored")
+        case.pixels[name] = decode(data, max_pixels=max_pixels)
+    _fit(case)
+    return case.pixels
 
 
 def _evidence(run: Path, record: Mapping[str, Any], wanted: set[str]) -> dict[str, dict[str, Any]]:
@@ -143,7 +155,7 @@ def _facts(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("annotations", "none" if record["panoptic"] is None else str(record["panoptic"]["file"])),
         ("suite", str(suite["name"])),
         ("instances", str(record["instances"])),
-        *((role, "built in" if digest is None else f"SHA-256 {digest}") for role, digest in record["models"].items()),
+        *((part, model_in_words(model)) for part, model in record["models"].items()),
         *((name, str(value)) for name, value in record["settings"].items()),
         ("device", str(record["device"])),
         ("begun", str(record["created"])),

@@ -21,10 +21,12 @@ from tallymill.engine.abacus.settings import EditSettings
 from tallymill.engine.abacus.tiers import TIERS
 from tallymill.engine.abacus.verdicts import outcome
 from tallymill.engine.numbench.scores import SCORED
+from tallymill.runners.abacus.plan import places
 from tallymill.runners.abacus.questions import answers_of, question_id
 from tallymill.runners.abacus.work import evidence_path
 from tallymill.runners.parts import naming_damage
 from tallymill.runners.plan import Shard
+from tallymill.runners.run_folder import RunFolder
 
 ALL = "all"
 _SEEN = ("resized", "annotated", "crowd", "structure", "appearance", "background", "source_hash", "edited_hash")
@@ -95,19 +97,21 @@ class Results:
 
 
 def score_evidence(run: Path, shards: Sequence[Shard], settings: EditSettings) -> pa.Table:
-    """A row of ``SCORES`` for every edit of the shards, all of which are done."""
+    """A row of ``SCORES`` for every edit of the shards, all of which are done, in the order of the manifest."""
     answers = answers_of(run)
     batches = [
         pa.RecordBatch.from_pylist(list(_rows(run, shard, settings, answers)), schema=SCORES) for shard in shards
     ]
-    return pa.Table.from_batches(batches, schema=SCORES)
+    order = np.argsort(places(RunFolder(run).items_path, shards))
+    return pa.Table.from_batches(batches, schema=SCORES).take(pa.array(order))
 
 
 def _rows(
     run: Path, shard: Shard, settings: EditSettings, answers: Mapping[str, tuple[bool | None, str | None]]
 ) -> Iterator[dict[str, Any]]:
     path = evidence_path(run, shard)
-    columns = [*EDIT.names, "status", "scene", *_SEEN, *(f"instances.list.element.{name}" for name in _FIELDS)]
+    fields = (*_FIELDS, "crop") if answers else _FIELDS
+    columns = [*EDIT.names, "status", "scene", *_SEEN, *(f"instances.list.element.{name}" for name in fields)]
     with naming_damage(path):
         rows = pq.ParquetFile(path).read(columns).to_pylist()
     for row in rows:
@@ -126,7 +130,7 @@ def _scored(
     row: dict[str, Any], settings: EditSettings, answers: Mapping[str, tuple[bool | None, str | None]]
 ) -> dict[str, Any]:
     instances = row["instances"]
-    said = [answers.get(question_id(row["edit_id"], place), (None, None)) for place in range(len(instances))]
+    said = [_said(answers, row["edit_id"], place, one.get("crop")) for place, one in enumerate(instances)]
     found = outcome(Edit.of(row), instances, [understood for understood, _ in said], settings.pair_iou)
     scene = row["scene"]
     return _known(row) | {
@@ -145,6 +149,12 @@ def _scored(
         "verdicts": list(found.verdicts),
         "answers": [text for _, text in said],
     }
+
+
+def _said(
+    answers: Mapping[str, tuple[bool | None, str | None]], edit_id: str, place: int, crop: bytes | None
+) -> tuple[bool | None, str | None]:
+    return (None, None) if crop is None else answers.get(question_id(edit_id, place, crop), (None, None))
 
 
 def results_of(scores: pa.Table, resamples: int = RESAMPLES) -> Results:

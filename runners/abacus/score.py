@@ -12,27 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tallymill.engine.abacus.models import open_models
-from tallymill.engine.abacus.panoptic import Panoptic
 from tallymill.engine.abacus.score import RESAMPLES
 from tallymill.engine.abacus.settings import EditSettings
-from tallymill.engine.abacus.suite import DEFAULT, Suite, load_suite
-from tallymill.engine.items import manifest_root
+from tallymill.engine.abacus.suite import DEFAULT, Suite
 from tallymill.engine.numbench.scores import ERROR
-from tallymill.errors import ManifestError, UsageError
-from tallymill.exporters import hub
-from tallymill.runners.abacus.plan import default_shard_edits, lay_out_edits
+from tallymill.errors import UsageError
+from tallymill.runners.abacus.annotations import find_annotations
+from tallymill.runners.abacus.prepare import prepare
 from tallymill.runners.abacus.questions import Asked, ask_questions
-from tallymill.runners.abacus.record import begin, make_record, read_record, stamp_of
+from tallymill.runners.abacus.record import read_record, stamp_of
 from tallymill.runners.abacus.results import HumanAgreement, Results, groups_as_rows, results_of, score_evidence
 from tallymill.runners.abacus.work import evidence_path, summary_of
-from tallymill.runners.build import ModelFile, find_model, paths_of
-from tallymill.runners.devices import choose_devices, require_device
-from tallymill.runners.files import appearing, made_for, remove_leftovers, require_writable, write_json
+from tallymill.runners.files import appearing, remove_leftovers, write_json
 from tallymill.runners.local import require_workers, run_shards
 from tallymill.runners.physcount.client import KEY_VARIABLE, endpoint_of, read_key
 from tallymill.runners.plan import Shard, shards_of
-from tallymill.runners.run_folder import RunFolder, device_of
+from tallymill.runners.run_folder import RunFolder
 from tallymill.runners.summary import MAX_REASONS, Reasons
 from tallymill.runners.sweep import Quiet, SweepProgress
 from tallymill.runners.worker import WorkerSpec
@@ -82,6 +77,7 @@ def score(
     retry_errors: bool = False,
     resamples: int = RESAMPLES,
     progress: SweepProgress | None = None,
+    asking: SweepProgress | None = None,
 ) -> EditSummary:
     """Verify every edit of a manifest into the folder ``out``, or continue what was stopped there.
 
@@ -89,7 +85,8 @@ def score(
     folder beside it that is called as it is); without, what the segmenter finds in a source stands for its instances.
     ``settings`` default to those of the suite. ``endpoint`` and ``model`` name an OpenAI-compatible server that is
     asked about instances which not both detectors confirmed; a finished RUN can be asked later. ``part`` = (i, n) takes
-    every n-th shard. Results depend neither on ``workers`` nor on interruptions.
+    every n-th shard. Results depend neither on ``workers`` nor on interruptions. ``progress`` is told how edits go, and
+    ``asking`` how questions do (by default ``progress`` again).
 
     Raises ``ManifestError`` with every faulty row before any work, ``RunError`` when ``out`` was made with other
     settings, ``ModelError`` when a model is not there. An edit that cannot be scored is an error row.
@@ -99,9 +96,8 @@ def score(
     if shard_items is not None and (type(shard_items) is not int or shard_items < 1):
         raise UsageError(f"shard_items = {shard_items!r}: must be a whole number, at least 1")
     asked = _asked(endpoint, model, key_from)
-    run, record, spec = _prepare(
-        manifest, out, _annotations(panoptic, panoptic_images), suite, settings, device, shard_items
-    )
+    annotations = find_annotations(panoptic, panoptic_images)
+    run, record, spec = prepare(manifest, out, annotations, suite, settings, device, shard_items)
     shards = shards_of(record["manifest"]["rows"], record["shard_items"], part)
     stamp = stamp_of(record)
     if retry_errors:
@@ -111,7 +107,7 @@ def score(
                 evidence_path(run.path, shard).unlink()
     _prove(run, shards, stamp, spec, workers, progress or Quiet())
     if asked is not None:
-        ask_questions(run, read_record(run.path), shards, asked, Quiet())
+        ask_questions(run, read_record(run.path), shards, asked, asking or progress or Quiet())
     return summarise(run, resamples)
 
 
@@ -156,18 +152,6 @@ def read_run(path: Path, resamples: int = RESAMPLES) -> tuple[EditSummary, Resul
     return found, results
 
 
-def _annotations(file: str | Path | None, folder: str | Path | None) -> tuple[Path, Path] | None:
-    if file is None:
-        if folder is not None:
-            raise UsageError("--panoptic-images goes with --panoptic FILE.json")
-        return None
-    path = Path(file).absolute()
-    images = path.with_suffix("") if folder is None else Path(folder).absolute()
-    if not images.is_dir():
-        raise ManifestError(f"{images}: no such folder", hint="--panoptic-images names the folder of the PNG files")
-    return path, images
-
-
 def _asked(endpoint: str | None, model: str | None, key_from: str) -> Asked | None:
     if endpoint is None and model is None:
         return None
@@ -176,61 +160,6 @@ def _asked(endpoint: str | None, model: str | None, key_from: str) -> Asked | No
             "--endpoint and --model go together", hint="the server, and the name by which it knows the model"
         )
     return Asked(endpoint_of(endpoint, read_key(key_from)), model)
-
-
-def _prepare(
-    manifest: str | Path | pa.Table,
-    out: str | Path,
-    annotations: tuple[Path, Path] | None,
-    suite: str | Path | Suite,
-    settings: EditSettings | None,
-    device: str,
-    shard_items: int | None,
-) -> tuple[RunFolder, dict[str, Any], WorkerSpec]:
-    """Check everything that can be checked before work begins, and write ``run.json``."""
-    chosen = suite if isinstance(suite, Suite) else load_suite(suite)
-    settings = settings or chosen.settings
-    require_device(device)
-    models: dict[str, ModelFile | None] = {role: find_model(name) for role, name in chosen.models()}
-    paths = paths_of(models)
-    run = RunFolder.to_write(out)
-    require_writable(run.path)
-    if run.record_path.exists():
-        choice = choose_devices(device, paths, run=run.path, made_on=device_of(read_record(run.path)))
-    else:
-        choice = choose_devices(device, paths)
-    opened = open_models(chosen, paths, settings, choice.devices[0])  # what cannot be opened would stand in the way
-    if annotations is not None:
-        Panoptic(*annotations)
-    with made_for(run.path), appearing(run.items_path) as items:
-        facts = lay_out_edits(manifest, items)
-        if shard_items is None and run.record_path.exists():
-            shard_items = read_record(run.path)["shard_items"]
-        record = begin(
-            run,
-            make_record(
-                manifest={
-                    "source": "(table)" if isinstance(manifest, pa.Table) else str(manifest),
-                    "image_root": manifest_root(manifest) or str(Path.cwd()),
-                    "rows": facts.rows,
-                    "sha256": facts.sha256,
-                    "ignored": list(facts.ignored),
-                },
-                panoptic=None if annotations is None else _panoptic_entry(*annotations),
-                shard_items=shard_items or default_shard_edits(facts.rows),
-                suite=chosen,
-                models=models,
-                masks=opened.segmenter.masks,
-                settings=settings,
-                device=choice,
-            ),
-        )
-    texts = {role: None if path is None else str(path) for role, path in paths.items()}
-    return run, record, WorkerSpec(str(run.path), record, texts, choice.devices)
-
-
-def _panoptic_entry(file: Path, folder: Path) -> dict[str, str]:
-    return {"file": str(file), "folder": str(folder), "sha256": hub.sha256(file)}
 
 
 def _prove(

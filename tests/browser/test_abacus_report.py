@@ -10,7 +10,8 @@ DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
+def report(tmp_path_factory, abacus_models):
+    del abacus_models
     root = tmp_path_factory.mktemp("abacus")
     made = abacus.example(root / "DATA", laps=1)
     abacus.score(made.manifest, root / "RUN", panoptic=made.panoptic, resamples=50)

@@ -26,6 +26,17 @@ def convolution(name, source, size, **config):
     return layer("Conv2D", name, [source], kernel_size=[size, size], **config)
 
 
+def shared(name, *sources):
+    """A rectifier that is called once for each of its sources."""
+    calls = [[[source, 0, 0, {}]] for source in sources]
+    return {**layer("Activation", name, [], activation="relu"), "inbound_nodes": calls}
+
+
+def taking(name, *inputs):
+    """A sum of named outputs of calls."""
+    return {**layer("Add", name, []), "inbound_nodes": [[[*each, {}] for each in inputs]]}
+
+
 LAYERS = [
     layer("InputLayer", "in", [], batch_input_shape=[None, None, None, 3]),
     convolution("a", "in", 3),
@@ -99,11 +110,23 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
         ([*LAYERS[:-1], convolution("u", "s", 1)], "'u/kernel' are missing"),
         ([*LAYERS[:-1], convolution("u", "s", 1, activation="relu")], "within a convolution"),
         ([*LAYERS[:-1], layer("UpSampling2D", "u", ["s"])], "'u' is not as Keras writes it"),
+        ([*LAYERS[:4], convolution("b", "c", 1, groups=7), *LAYERS[5:]], "layer 'b': groups 7 is not 1"),
+        ([*LAYERS[:2], shared("r", "a", "in"), *LAYERS[3:]], "layer 'r': is called 2 times"),
+        ([*LAYERS[:2], shared("r"), *LAYERS[3:]], "layer 'r': is called 0 times"),
+        ([*LAYERS[:5], taking("s", ["b", 0, 0], ["in", 1, 0]), LAYERS[6]], "'s': takes output 0 of call 1 of 'in'"),
+        ([*LAYERS[:5], taking("s", ["b", 0, 1], ["in", 0, 0]), LAYERS[6]], "'s': takes output 1 of call 0 of 'b'"),
     ],
 )
 def test_what_is_not_read_is_named(tmp_path, layers, message):
     with pytest.raises(ModelError, match=message):
         convert(write(tmp_path, layers, weights_of()), input_name="image", output_name="enlarged")
+
+
+def test_an_output_of_another_call_is_refused(tmp_path):
+    path = write(tmp_path, LAYERS, weights_of())
+    path.write_text(path.read_text().replace('[["u", 0, 0]]', '[["u", 1, 0]]'))
+    with pytest.raises(ModelError, match=r"its output is \[1, 0\] of the layer 'u'"):
+        convert(path, input_name="image", output_name="enlarged")
 
 
 def test_files_that_are_no_such_model(tmp_path):

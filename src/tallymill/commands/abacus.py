@@ -168,6 +168,7 @@ def score(
             retry_errors=retry_errors,
             resamples=resamples,
             progress=bar,
+            asking=bar.beside(doing="asking", unit="questions", items="questions"),
         )
     if as_json:
         print_json(found.as_dict())
@@ -207,7 +208,7 @@ def report(
     if as_json:
         print_json(written.as_dict())
     else:
-        gone = f", {written.gone} of their images gone" if written.gone else ""
+        gone = f", {written.gone:,} without images, which are gone or replaced" if written.gone else ""
         console.show_line(
             f"{counted(written.scored, 'edit')} scored, {written.shown:,} shown{gone}; "
             f"{written.bytes / 1e6:.1f} MB written to {written.out}"

@@ -3,11 +3,13 @@ from __future__ import annotations
 import csv
 import json
 
+import inflect
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tallymill.engine.abacus.manifest import EditManifest
+from tallymill.engine.detectors.coco import COCO_80
 from tallymill.errors import ManifestError
 
 ROW = {"source": "a.jpg", "edited": "b.jpg", "operation": "add", "category": "cat", "count": 2}
@@ -104,6 +106,16 @@ def test_columns_that_nothing_asks_for_are_told(tmp_path):
         ({"human_rating": "good"}, "human_rating: not a number"),
         ({"operation": None, "instruction": "make it nice"}, "not an instruction"),
         ({"operation": None, "instruction": "add 3 cats"}, "count is 2, the instruction says 3"),
+        ({"count": 5, "category": "dog", "instruction": "remove 2 cats"}, "operation is 'add', the instruction says"),
+        ({"instruction": "remove 2 cats"}, "operation is 'add', the instruction says 'remove'"),
+        ({"instruction": "add 3 cats"}, "count is 2, the instruction says 3"),
+        ({"category": "dog", "instruction": "add 2 cats"}, "category is 'dog', the instruction says 'cat'"),
+        ({"category": "dog", "count": None, "instruction": "add 2 cats"}, "category is 'dog', the instruction says"),
+        (
+            {"operation": "change", "target": "bird", "count": 1, "instruction": "change 1 cat to a dog"},
+            "target is 'bird', the instruction says 'dog'",
+        ),
+        ({"target": "dog", "instruction": "add 2 cats"}, "only a change has a target"),
     ],
 )
 def test_faulty_rows_are_listed_with_their_line(tmp_path, change, message):
@@ -111,6 +123,26 @@ def test_faulty_rows_are_listed_with_their_line(tmp_path, change, message):
     with pytest.raises(ManifestError, match=r"a\.jsonl, line 2") as caught:
         rows_of(path)
     assert message in str(caught.value)
+
+
+def test_an_instruction_in_other_words_says_the_same(tmp_path):
+    rows = [
+        {**ROW, "edited": "c", "category": "couch", "instruction": "Add two sofas"},
+        {**ROW, "edited": "d", "category": "person", "instruction": "add 2 people"},
+        {**ROW, "edited": "e", "instruction": "make it nicer, with a cat or two"},  # nothing is missing without it
+        {**ROW, "edited": "f", "category": "cup", "operation": "change", "target": "tv", "instruction": None},
+    ]
+    rows[3]["instruction"] = "replace 2 cups with televisions"
+    assert [row["category"] for row in rows_of(write(tmp_path / "a.jsonl", *rows))] == ["couch", "person", "cat", "cup"]
+
+
+def test_no_category_contradicts_its_own_plural(tmp_path):
+    plural = inflect.engine().plural_noun
+    rows = []
+    for name in COCO_80:
+        several = name if name in ("skis", "scissors") else plural(name)
+        rows.append({**ROW, "edited": name, "category": name, "instruction": f"add 2 {several}"})
+    assert len(rows_of(write(tmp_path / "a.jsonl", *rows))) == 80
 
 
 def test_an_id_stands_once(tmp_path):

@@ -224,6 +224,14 @@ def test_batches_are_bounded_by_edits_and_by_pixels(tmp_path, monkeypatch):
     assert [len(cases) for cases in make(tmp_path).batches(rows_of(*edits))] == [1] * 5
 
 
+def test_edits_of_one_source_are_one_batch(tmp_path, monkeypatch):
+    sources = [picture(tmp_path, f"s{n}.png", [0]) for n in range(4)]
+    edited = picture(tmp_path, "e.png", [0, 1])
+    edits = [("add", 1, name, edited) for name, times in zip(sources, (3, 3, 9, 1), strict=True) for _ in range(times)]
+    monkeypatch.setattr(module, "BATCH_EDITS", 5)
+    assert [len(cases) for cases in make(tmp_path).batches(rows_of(*edits))] == [3, 3, 5, 5]
+
+
 class Sam:
     """Stands in for SAM 3: two instances of a cat, one of them without a pixel; no word but two is known."""
 

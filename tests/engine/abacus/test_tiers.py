@@ -28,6 +28,17 @@ def test_cuts_of_another_set_are_taken():
     assert tiers(rising, rising, -rising, (low, high)).names == tiers(rising, rising, -rising).names
 
 
+@pytest.mark.parametrize("size", [3, 4, 7, 50, 999])
+def test_equal_sums_of_ranks_are_equally_difficult(size):
+    order = np.arange(size, dtype=float)
+    columns = order, np.roll(order, -1), np.roll(order, 1)  # the rank of each edit is another one in each column
+    sums = sum(scipy.stats.rankdata(column) for column in columns)
+    found = tiers(columns[0], columns[1], -columns[2])
+    for value in np.unique(sums):
+        alike = sums == value
+        assert len(set(found.difficulty[alike])) == len(set(found.tier[alike])) == 1
+
+
 def test_edits_that_are_alike_share_a_tier():
     assert tiers(np.ones(5), np.ones(5), np.ones(5)).names == ["easy"] * 5
 

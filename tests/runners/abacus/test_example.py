@@ -9,7 +9,6 @@ from PIL import Image
 
 from tallymill import abacus
 from tallymill.errors import UsageError
-from tallymill.exporters import hub
 from tallymill.runners.abacus.example import SHIFT, edits_of
 
 
@@ -74,8 +73,8 @@ def test_the_same_seed_gives_the_same_pixels(made, tmp_path):
 
 
 @pytest.mark.models
-def test_every_edit_gets_the_verdict_that_it_was_built_for(made, tmp_path):
-    hub.get("abacus-cpu")
+def test_every_edit_gets_the_verdict_that_it_was_built_for(made, tmp_path, abacus_models):
+    del abacus_models
     found = abacus.score(made.manifest, tmp_path / "RUN", panoptic=made.panoptic, resamples=50)
     rows = {row["edit_id"]: row for row in pq.read_table(tmp_path / "RUN/scores.parquet").to_pylist()}
     truth = {row["edit_id"]: row for row in read(made.truth)}

@@ -15,6 +15,7 @@ from PIL import Image
 from tallymill import abacus
 from tallymill.engine.physcount.run_files import read_answers
 from tallymill.errors import RunError
+from tallymill.runners.abacus import questions
 
 # Spots 4 and 5 are seen by one of the two detectors alone.
 UNSURE = ("add 3 cats", (0,), (0, 1, 4, 5))
@@ -100,6 +101,72 @@ def test_a_finished_run_can_be_asked_and_is_asked_once(run, server, tmp_path):
     assert len(server.bodies) == 2
     assert run()[1]["delivered"] == 3  # what was answered is kept
     assert json.loads((tmp_path / "RUN/run.json").read_text())["question"]["model"] == "tiny"
+
+
+def test_an_answer_is_to_what_was_shown(tmp_path, half_blind, edits_file, image_file, server):
+    manifest = edits_file(tmp_path, UNSURE, ("add 1 cat", (0,), (0, 1)))
+
+    def score(**options):
+        options |= {"suite": half_blind, "workers": 0, "resamples": 0}
+        return abacus.score(manifest, tmp_path / "RUN", endpoint=server.url, model="tiny", **options)
+
+    (tmp_path / "images/1-b.png").rename(tmp_path / "kept.png")
+    assert score().error == 1
+    assert len(server.bodies) == 2
+    (tmp_path / "kept.png").rename(tmp_path / "images/1-b.png")
+    image_file(tmp_path / "images/0-b.png", (0, 1, 4, 5), shade=90)  # other things in the same places
+    server.answer = lambda: "no"
+    assert score(retry_errors=True).error == 0
+    first = pq.read_table(tmp_path / "RUN/scores.parquet").to_pylist()[0]
+    assert len(server.bodies) == 4
+    assert sorted(filter(None, first["answers"])) == ["no", "no"]
+    assert (first["delivered"], first["verdicts"].count("rejected")) == (1, 2)
+
+
+class Told:
+    """Keeps what it is told of progress."""
+
+    def __init__(self):
+        self.calls = []
+
+    def start(self, total, done):
+        self.calls.append((total, done))
+
+    def advance(self, items, failed):
+        self.calls.append((items, failed))
+
+
+def test_questions_have_a_progress_of_their_own(run, server):
+    answers = iter(["yes", 400, "yes"])
+    server.answer = lambda: next(answers)
+    edits, first, second = Told(), Told(), Told()
+    run(endpoint=server.url, model="tiny", progress=edits, asking=first)
+    assert edits.calls == [(1, 0), (1, 0)]
+    assert first.calls[0] == (2, 0)
+    assert sorted(first.calls[1:]) == [(1, 0), (1, 1)]
+    run(endpoint=server.url, model="tiny", progress=Told(), asking=second)
+    assert second.calls == [(2, 1), (1, 0)]
+
+
+def test_only_open_questions_are_written(run, server, tmp_path, monkeypatch):
+    written = []
+    keep = questions._written
+    monkeypatch.setattr(questions, "_written", lambda file, *rest: (written.append(file), keep(file, *rest))[1])
+    run(endpoint=server.url, model="tiny")
+    assert len(written) == 2
+    log = tmp_path / "RUN/answers.jsonl"
+    log.write_text(log.read_text().splitlines(keepends=True)[0])
+    run(endpoint=server.url, model="tiny")
+    run(endpoint=server.url, model="tiny")
+    assert len(written) == 3
+
+
+def test_the_command_shows_both(tmp_path, half_blind, edits_file, server, command):
+    manifest = edits_file(tmp_path, UNSURE)
+    options = ["--out", tmp_path / "RUN", "--suite", half_blind, "--workers", 1, "--endpoint", server.url]
+    done = command("abacus", "score", manifest, *options, "--model", "tiny")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stderr.splitlines() if line.strip()] == ["scoring", "asking"]
 
 
 def test_a_no_and_what_is_neither(run, server):

@@ -3,10 +3,14 @@ from __future__ import annotations
 import re
 import shutil
 
+import cv2
+import numpy as np
 import pytest
+from PIL import Image
 
 from tallymill import abacus
 from tallymill.errors import RunError, UsageError
+from tallymill.runners.abacus import report as module
 
 EDITS = (
     ("add 2 cats", (0, 1), (0, 1, 2, 3)),
@@ -67,6 +71,29 @@ def test_images_that_are_gone_are_told(run, tmp_path):
     (tmp_path / "images/0-b.png").unlink()
     assert abacus.report(run, tmp_path / "r.html", resamples=0).gone == 1
     assert "The images cannot be shown: images/0-b.png: not found" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("image", ["a", "b"])
+@pytest.mark.parametrize("size", [(120, 90), (60, 45), (240, 180)])
+def test_images_that_were_replaced_are_not_drawn_under_old_verdicts(run, tmp_path, image, size):
+    Image.new("RGB", size, (9, 9, 9)).save(tmp_path / f"images/1-{image}.png")
+    assert abacus.report(run, tmp_path / "r.html", resamples=0).gone == 1
+    told = f"The images cannot be shown: images/1-{image}.png: the image is not the one that was scored"
+    assert told in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(("size", "how"), [((60, 45), cv2.INTER_LINEAR), ((240, 180), cv2.INTER_AREA)])
+def test_an_edited_image_of_another_size_is_shown_as_it_was_looked_at(
+    tmp_path, suite, edits_file, monkeypatch, size, how
+):
+    manifest = edits_file(tmp_path, EDITS[0])
+    picture = np.array(Image.open(tmp_path / "images/0-b.png").resize(size))
+    Image.fromarray(picture).save(tmp_path / "images/0-b.png")
+    abacus.score(manifest, tmp_path / "RUN", suite=suite, workers=0, resamples=0)
+    shown = []
+    monkeypatch.setattr(module, "thumbnail", lambda pixels, _side: (shown.append(pixels), [b""])[1])
+    abacus.report(tmp_path / "RUN", tmp_path / "r.html", resamples=0)
+    np.testing.assert_array_equal(shown[1], cv2.resize(picture, (120, 90), interpolation=how))
 
 
 def test_a_run_in_which_nothing_was_scored(tmp_path, suite, edits_file):

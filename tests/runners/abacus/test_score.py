@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
-import subprocess
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +8,10 @@ import pytest
 from PIL import Image
 
 from tallymill import abacus
-from tallymill.errors import ManifestError, ModelError, RunError, UsageError
+from tallymill.engine.abacus import pipeline
+from tallymill.engine.abacus.models import BoxSegmenter
+from tallymill.errors import ManifestError, ModelError, UsageError
+from tallymill.runners.abacus.plan import default_shard_edits
 
 ADDED = ("add 2 cats", (0, 1), (0, 1, 2, 3))
 SEVERAL = (
@@ -78,65 +77,45 @@ def test_results_do_not_depend_on_workers_or_shards(tmp_path, suite, edits_file)
     assert scores_of(tmp_path / "ONE") == scores_of(tmp_path / "TWO")
 
 
-def test_parts_make_a_whole(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "WHOLE", suite, shard_items=2)
-    first = run(manifest, tmp_path / "RUN", suite, shard_items=2, part=(1, 2))
-    assert (first.complete, first.done) == (False, 4)
-    assert run(manifest, tmp_path / "RUN", suite, part=(2, 2)).complete
-    assert scores_of(tmp_path / "RUN") == scores_of(tmp_path / "WHOLE")
+def test_every_image_is_decoded_and_segmented_once(tmp_path, suite, edits_file, monkeypatch):
+    # Three sources, each edited by seven editors, sorted by editor.
+    file = edits_file(tmp_path, *((ADDED,) * 21))
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for place, row in enumerate(rows):
+        row |= {"source": f"images/{place % 3}-a.png", "editor": f"editor {place // 3}"}
+        image = np.array(Image.open(tmp_path / row["edited"]))
+        image[0, 0] = place  # no two are the same
+        Image.fromarray(image).save(tmp_path / row["edited"])
+    for number in range(3):
+        Image.new("RGB", (120, 90), (60 + number,) * 3).save(tmp_path / f"images/{number}-a.png")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    decoded, seen = [], []
+    decode, segment = pipeline.decode, BoxSegmenter.segment
+    monkeypatch.setattr(pipeline, "decode", lambda data, **more: (decoded.append(data), decode(data, **more))[1])
+    monkeypatch.setattr(
+        BoxSegmenter, "segment", lambda self, looks, clock: (seen.extend(looks), segment(self, looks, clock))[1]
+    )
+    run(file, tmp_path / "RUN", suite)
+    assert len(decoded) == len(seen) == 3 + 21
+    assert [row["edit_id"] for row in scores_of(tmp_path / "RUN")] == [row["edit_id"] for row in rows]
+    run(file, tmp_path / "PARTS", suite, shard_items=2, part=(2, 2))
+    some = [row["edit_id"] for row in scores_of(tmp_path / "PARTS")]
+    assert some == [row["edit_id"] for row in rows if row["edit_id"] in some]
+    run(file, tmp_path / "PARTS", suite, part=(1, 2))
+    assert scores_of(tmp_path / "PARTS") == scores_of(tmp_path / "RUN")
 
 
-def test_a_finished_run_is_left_alone(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "RUN", suite)
-    part = tmp_path / "RUN/evidence/part-00000.parquet"
-    before = part.stat().st_mtime_ns
-    shutil.rmtree(tmp_path / "images")
-    assert run(manifest, tmp_path / "RUN", suite).done == 6
-    assert part.stat().st_mtime_ns == before
-
-
-def test_a_part_that_was_cut_short_is_made_anew(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, *SEVERAL)
-    run(manifest, tmp_path / "RUN", suite, shard_items=3)
-    before = scores_of(tmp_path / "RUN")
-    part = tmp_path / "RUN/evidence/part-00001.parquet"
-    part.write_bytes(part.read_bytes()[:-20])
-    run(manifest, tmp_path / "RUN", suite)
-    assert scores_of(tmp_path / "RUN") == before
-
-
-def test_a_run_that_was_killed_goes_on(tmp_path, suite, edits_file, command_line):
-    manifest = edits_file(tmp_path, *(SEVERAL * 2))
-    run(manifest, tmp_path / "WHOLE", suite, shard_items=1)
-    out = tmp_path / "RUN"
-    options = ["--out", out, "--suite", suite, "--workers", "1", "--shard-items", "1", "--json"]
-    arguments = [*command_line, "abacus", "score", *map(str, [manifest, *options])]
-    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        while child.poll() is None and len(list((out / "evidence").glob("part-*"))) < 3:
-            time.sleep(0.02)
-        child.send_signal(signal.SIGKILL)
-    done = {path.name: path.stat().st_mtime_ns for path in (out / "evidence").glob("part-*")}
-    assert len(done) >= 3
-    run(manifest, out, suite, shard_items=1)
-    assert scores_of(out) == scores_of(tmp_path / "WHOLE")
-    assert all((out / "evidence" / name).stat().st_mtime_ns == when for name, when in done.items())
-
-
-def test_what_would_mix_two_runs_is_refused(tmp_path, suite, half_blind, edits_file):
-    manifest = edits_file(tmp_path, ADDED)
-    run(manifest, tmp_path / "RUN", suite)
-    with pytest.raises(RunError, match=r"models\.b: .* in the RUN"):
-        run(manifest, tmp_path / "RUN", half_blind)
-    with pytest.raises(RunError, match=r"settings\.match_iou: 0\.3 in the RUN, 0\.4 now"):
-        run(manifest, tmp_path / "RUN", suite, settings=abacus.EditSettings(match_iou=0.4))
-    with pytest.raises(RunError, match=r"manifest\.rows: 1 in the RUN, 6 now"):
-        run(edits_file(tmp_path, *SEVERAL), tmp_path / "RUN", suite)
+@pytest.mark.parametrize(
+    ("rows", "sources", "edits"),
+    [(1, 1, 4), (24, 24, 4), (21, 3, 7), (10**6, 10**6, 512), (700_000, 100_000, 511), (2000, 1000, 8), (5000, 2, 20)],
+)
+def test_shards_end_where_sources_do(rows, sources, edits):
+    assert default_shard_edits(rows, sources) == edits
 
 
 def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_file):
     asks = ["add 1 cat"] * 5 + ["remove 3 cats", "add 1 unicorn", "add 1 cat", "change 1 cat to dogs"]
+    asks[1] = "add 0 cats"
     words = [text.split() for text in asks]
     columns = {"operation": [each[0] for each in words], "category": [each[2].rstrip("s") for each in words]}
     columns |= {"K": [1, 0, 1, 1, 1, 3, 1, 1, 1], "target": [None] * 8 + ["dog"]}
@@ -164,16 +143,6 @@ def test_what_cannot_be_scored_is_a_row_with_a_reason(tmp_path, suite, edits_fil
     assert len(found.reasons) == 6
 
 
-def test_errors_can_be_tried_again(tmp_path, suite, edits_file):
-    manifest = edits_file(tmp_path, ADDED, ADDED)
-    image = tmp_path / "images/1-b.png"
-    hidden = image.rename(tmp_path / "hidden.png")
-    assert run(manifest, tmp_path / "RUN", suite).error == 1
-    hidden.rename(image)
-    assert run(manifest, tmp_path / "RUN", suite).error == 1
-    assert run(manifest, tmp_path / "RUN", suite, retry_errors=True).error == 0
-
-
 def test_an_edited_image_of_another_size_is_brought_to_the_source(tmp_path, suite, edits_file):
     manifest = edits_file(tmp_path, ADDED, ADDED)
     larger = tmp_path / "images/1-b.png"
@@ -195,44 +164,6 @@ def test_instances_that_cover_the_image_leave_no_background(tmp_path, suite, edi
     assert (row["sc"], row["score"], row["delivered"]) == (None, None, 1)
     assert (found.table[0]["edits"], found.table[0]["undefined"]) == (0, 1)
     assert found.table[0]["score"]["value"] is None
-
-
-def panoptic(folder, spots_by_source, pixels_of, size, crowd=()):
-    """Annotations of sources e0, e1, …: a segment for each spot."""
-    (folder / "panoptic").mkdir()
-    annotations = []
-    for number, spots in enumerate(spots_by_source):
-        ids = np.zeros((*size, 3), np.uint8)
-        for spot in spots:
-            ids[(*pixels_of(spot), 0)] = spot + 1
-        Image.fromarray(ids).save(folder / f"panoptic/{number}.png")
-        infos = [{"id": spot + 1, "category_id": 17, "iscrowd": int(spot in crowd)} for spot in spots]
-        annotations.append({"image_id": number, "file_name": f"{number}.png", "segments_info": infos})
-    images = [{"id": number, "file_name": f"{number}-a.png"} for number in range(len(annotations))]
-    document = {"images": images, "annotations": annotations, "categories": [{"id": 17, "name": "cat", "isthing": 1}]}
-    (folder / "panoptic.json").write_text(json.dumps(document))
-    return folder / "panoptic.json"
-
-
-def test_annotated_instances_are_the_originals(tmp_path, suite, edits_file, spots):
-    # Spot 5 is annotated and cannot be seen; spot 1 is seen and was not annotated; spot 2 is a crowd.
-    edits = (("add 1 cat", (0, 1), (0, 1, 3)), ("add 1 cat", (0,), (0, 3)), ("add 1 cat", (0,), (0, 3)))
-    file = panoptic(tmp_path, [(0, 5), (0, 2)], *spots, crowd=(2,))
-    found = run(edits_file(tmp_path, *edits), tmp_path / "RUN", suite, panoptic=file)
-    first, second, third = scores_of(tmp_path / "RUN")
-    assert (first["originals"], first["lost"], first["repaired"], first["annotated"]) == (3, 1, 1, True)
-    assert (second["originals"], second["crowd"]) == (1, 1)
-    assert third["annotated"] is False
-    assert (found.counts["without_annotation"], found.counts["crowd"]) == (1, 1)
-
-
-def test_annotations_that_do_not_fit_are_an_error_of_their_edit(tmp_path, suite, edits_file, spots):
-    file = panoptic(tmp_path, [(0,), (0,)], *spots)
-    Image.open(tmp_path / "panoptic/1.png").resize((60, 45), Image.Resampling.NEAREST).save(tmp_path / "panoptic/1.png")
-    run(edits_file(tmp_path, ADDED, ADDED), tmp_path / "RUN", suite, panoptic=file)
-    first, second = scores_of(tmp_path / "RUN")
-    assert first["error"] is None
-    assert second["error"] == "ground truth: 1.png: is 60x45, its image 120x90"
 
 
 def test_groups_of_the_table(tmp_path, suite, edits_file):
