@@ -16,7 +16,7 @@ from tallymill.engine.numbench.scores import ERROR, SCORED
 
 # ``partner`` is the place in the list of the instance that it was matched with, -1 without; ``votes`` say of each
 # detector whether it confirmed a candidate, null where nothing had to be confirmed; ``crop`` is a PNG file of those
-# that not both did.
+# that not both did, ``crop_fault`` why it is not all that the upscaler would have made of it.
 INSTANCE = pa.struct(
     [
         ("image", pa.string()),
@@ -29,6 +29,7 @@ INSTANCE = pa.struct(
         ("similarity", pa.float32()),
         ("votes", pa.list_(pa.bool_())),
         ("crop", pa.binary()),
+        ("crop_fault", pa.string()),
     ]
 )
 # ``annotated``: the source has panoptic ground truth. ``crowd``: its segments of the categories that were left out.
@@ -57,7 +58,7 @@ EVIDENCE = pa.schema(
 @dataclass(slots=True)
 class Branch:
     """One category of an edit: its instances in both images, and how they match. ``votes`` by image: bool [C, 2] of the
-    candidates, by their places; ``crops`` PNG files by image and place.
+    candidates, by their places; ``crops`` PNG files by image and place, and what is to be said of them.
     """
 
     category: str
@@ -65,7 +66,7 @@ class Branch:
     edited: Instances
     matching: Matching
     votes: dict[str, tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=dict)
-    crops: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    crops: dict[tuple[str, int], tuple[bytes, str | None]] = field(default_factory=dict)
 
     def candidates(self, image: str) -> NDArray[np.int64]:
         """Instances of an image without a partner in the other."""
@@ -102,6 +103,7 @@ def _rows_of(branch: Branch, image: str, others: int) -> list[dict[str, Any]]:
     for k, (rle, partner) in enumerate(zip(instances.masks.to_rle(), partners.tolist(), strict=True)):
         at = k if image == SOURCE else partner
         score = float(instances.scores[k])
+        file, fault = branch.crops.get((image, k), (None, None))
         rows.append(
             {
                 "image": image,
@@ -113,7 +115,8 @@ def _rows_of(branch: Branch, image: str, others: int) -> list[dict[str, Any]]:
                 "partner": others + partner if partner >= 0 else -1,
                 "similarity": float(branch.matching.similarity[at]) if partner >= 0 else 0.0,
                 "votes": voted.get(k),
-                "crop": branch.crops.get((image, k)),
+                "crop": file,
+                "crop_fault": fault,
             }
         )
     return rows

@@ -220,10 +220,7 @@ class EditPipeline:
                 cast.append(votes(boxes, found.boxes, found.confidence, own.confirm_confidence, own.confirm_iou))
             if case.error is None:
                 branch.votes[image] = places, np.stack(cast, axis=1)
-                try:
-                    self._crop(branch, image, pixels)
-                except ModelError as exc:
-                    case.error = f"crop: {exc.message}"
+                self._crop(branch, image, pixels)
 
     def _clean(self, case: Case, branch: Branch, image: str) -> RGB:
         masks = branch.of(image).masks
@@ -236,7 +233,7 @@ class EditPipeline:
             with self.clock("crop"):
                 box = branch.of(image).boxes[place]
                 part = crop(pixels, box, self.settings.crop_scale, self.settings.crop_side, self.models.upscaler)
-                branch.crops[image, place] = _png(part)
+                branch.crops[image, place] = _png(part.pixels), part.fault
 
     def _scene(self, case: Case) -> Consistency:
         masks = [one.masks for branch in case.branches for one in (branch.source, branch.edited)]

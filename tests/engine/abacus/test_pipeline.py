@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from types import SimpleNamespace
 
@@ -151,7 +152,7 @@ def test_a_flow_that_is_not_finite_is_an_error_of_its_edit(tmp_path):
     assert (second["structure"], second["appearance"]) == (1, 1)
 
 
-def test_a_crop_that_cannot_be_enlarged_is_an_error_of_its_edit(tmp_path):
+def test_a_crop_that_cannot_be_enlarged_is_finished_bicubic_and_its_edit_stands(tmp_path):
     class Broken:
         scale = 2
 
@@ -168,9 +169,13 @@ def test_a_crop_that_cannot_be_enlarged_is_an_error_of_its_edit(tmp_path):
     source, edited = picture(tmp_path, "s.png", [0]), picture(tmp_path, "e.png", [0, 1])
     pipe = make(tmp_path)
     pipe.models = Models(Seer(), (Voter(), Blind()), Dis(), Broken())
-    first, second = evidence(pipe, ("add", 1, source, edited), ("add", 1, source, source))
-    assert first["error"].startswith("crop: no bucket holds")
-    assert second["error"] is None
+    [row] = evidence(pipe, ("add", 1, source, edited))
+    assert (row["status"], row["scene"] is None) == ("scored", False)
+    *kept, new = row["instances"]
+    assert new["votes"] == [True, False]
+    assert Image.open(io.BytesIO(new["crop"])).size == (224, 224)
+    assert new["crop_fault"] == "bicubic from 45 x 45: no bucket holds an image of 45 x 45"
+    assert [(one["crop"], one["crop_fault"]) for one in kept] == [(None, None)] * 2
 
 
 def test_everything_moved_by_three_pixels_and_nothing_is_lost(tmp_path):
@@ -179,14 +184,20 @@ def test_everything_moved_by_three_pixels_and_nothing_is_lost(tmp_path):
     Image.fromarray(moved).save(tmp_path / "m.png")
 
     class Elsewhere(Seer):
-        def segment(self, looks, clock):
-            back = [(np.roll(image, (-2, -3), axis=(0, 1)) if there(image) == [] else image, c) for image, c in looks]
-            return super().segment(back, clock)
+        """Finds the discs where they went to."""
+
+        def _one(self, image, categories):
+            if there(image):
+                return super()._one(image, categories)
+            found = super()._one(np.roll(image, (-2, -3), axis=(0, 1)), categories)
+            masks = {name: np.roll(each.masks.to_arrays(), (2, 3), axis=(1, 2)) for name, each in found.items()}
+            return {name: Instances.of_masks(Masks.from_arrays(each), FOUND) for name, each in masks.items()}
 
     pipe = make(tmp_path)
     pipe.models = Models(Elsewhere(), pipe.models.confirmers, Dis(), None)
     [row] = evidence(pipe, ("add", 1, source, "m.png"))
     assert [one["partner"] for one in row["instances"][:4]] == [4, 5, 6, 7]
+    assert min(one["similarity"] for one in row["instances"]) > 0.95
     assert row["scene"] < 0.9
 
 
