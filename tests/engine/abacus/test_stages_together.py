@@ -174,3 +174,47 @@ def test_the_similarity_of_an_instance_is_that_of_its_pair(tmp_path):
     alike = [one["similarity"] for one in first[:3]]
     assert len(set(alike)) == 3
     assert [one["similarity"] for one in first[3:]] == [alike[2], alike[0], alike[1]]
+
+
+CROWD = np.zeros(SIZE, bool)
+CROWD[128:173, 38:133] = True
+ONE, TWO, ALONE, NEW = disc(60, 150, 20), disc(110, 150, 20), disc(60, 50, 20), disc(180, 60, 25)
+
+
+@pytest.mark.parametrize("masks", [True, False])
+@pytest.mark.parametrize("shift", [(0, 0), (25, 0)])
+def test_what_lies_in_a_crowd_is_neither_an_original_nor_new(tmp_path, shift, masks):
+    source = picture(tmp_path / "s.png", ALONE, ONE, TWO)
+    edited = picture(tmp_path / "e.png", ALONE, ONE, TWO, NEW)
+    moved = np.roll(np.asarray(Image.open(tmp_path / edited)), shift[::-1], axis=(0, 1))
+    Image.fromarray(moved).save(tmp_path / edited)
+    panoptic = annotated(tmp_path, source, (ALONE, False), (CROWD, True))
+    found = evidence(tmp_path, "add", source, edited, panoptic=panoptic, masks=masks)
+    assert [(one["image"], one["partner"]) for one in found["instances"]] == [
+        ("source", 1),
+        ("edited", 0),
+        ("edited", -1),
+    ]
+    assert (found["crowd"], found["ignored"]) == (1, 4)
+    if shift == (0, 0) and masks:
+        assert found["background"] == background(*SIZE, [ALONE, NEW, CROWD]).mean()
+
+
+def test_who_comes_into_a_crowd_or_leaves_it_is_not_counted(tmp_path):
+    with_both, with_one = picture(tmp_path / "s.png", ALONE, ONE, TWO), picture(tmp_path / "e.png", ALONE, ONE)
+    panoptic = annotated(tmp_path, with_both, (ALONE, False), (CROWD, True))
+    found = evidence(tmp_path, "remove", with_both, with_one, panoptic=panoptic)
+    assert [one["partner"] for one in found["instances"]] == [1, 0]
+    assert found["ignored"] == 3
+
+
+@pytest.mark.parametrize("masks", [True, False])
+def test_an_annotated_instance_is_kept_though_a_crowd_fills_its_box(tmp_path, masks):
+    around = disc(85, 100, 70) & ~disc(85, 100, 60)
+    crowd = disc(85, 100, 57)
+    source, edited = picture(tmp_path / "s.png", around, disc(85, 100, 20)), picture(tmp_path / "e.png", around)
+    panoptic = annotated(tmp_path, source, (around, False), (crowd, True))
+    found = evidence(tmp_path, "add", source, edited, panoptic=panoptic, masks=masks)
+    assert [one["origin"] for one in found["instances"]] == ["truth", "found"]
+    assert [one["partner"] for one in found["instances"]] == [1, 0]
+    assert found["ignored"] == 1
