@@ -262,8 +262,11 @@ def _original(
 
 
 def _require_same(bundle: Bundle, manifest: Mapping[str, Any], source: str | Path) -> None:
-    told = manifest["source"]
-    made_of = weights.Origin(told["weights"], told["revision"], told["files"])
+    try:
+        told = manifest["source"]
+        made_of = weights.Origin(str(told["weights"]), told["revision"], dict(told["files"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise bundle.error("does not say what weights it was made of") from None
     difference = made_of.unlike(weights.origin(source))
     if difference is not None:
         raise ModelError(

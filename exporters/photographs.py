@@ -14,6 +14,7 @@ from tallymill.engine.images import decode
 from tallymill.errors import ImageError, UsageError
 from tallymill.exporters.recipes.parts import ArrayOriginal, Given, Loaded
 
+LEAST = 16  # pixels
 T = TypeVar("T", Loaded, Given, Loaded | Given)
 
 
@@ -31,6 +32,8 @@ def read_photographs(folder: Path) -> dict[str, NDArray[np.uint8]]:
             found[file.name] = decode(file.read_bytes())
         except (ImageError, OSError) as exc:
             raise UsageError(f"--photographs {file}: {exc}", hint="give a folder with photographs alone") from None
+        if min(found[file.name].shape[:2]) < LEAST:  # transformers takes a side of 1 or 3 for the channels
+            raise UsageError(f"--photographs {file}: has a side below {LEAST} pixels", hint="give larger ones")
     return found
 
 

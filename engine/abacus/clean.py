@@ -23,7 +23,7 @@ def clean(image: RGB, preserved: Masks, candidates: Masks, margin: int, radius: 
         return image
     grown = np.asarray(cv2.dilate(erased, np.ones((margin, margin), np.uint8)), np.uint8)
     grown[union(candidates) > 0] = 0
-    if grown.all():  # nothing is left to paint with
+    if grown.all():  # nothing is left to paint with: an image that a report shows, for nothing in it is a candidate
         return np.zeros_like(image)
     return np.asarray(cv2.inpaint(np.ascontiguousarray(image), grown, radius, cv2.INPAINT_TELEA), np.uint8)
 

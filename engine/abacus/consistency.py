@@ -23,6 +23,7 @@ WINDOW, SIGMA = 11, 1.5
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 C1, C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 LEAST_SIDE = WINDOW * 2 ** (len(WEIGHTS) - 1)  # the window fits once at the coarsest scale: 176
+MOST_GROWN = 1 << 22  # pixels of an image that is scaled up to the least side: 135 times as long as it is wide
 STRIP = 32  # rows of an image that are worked on at once
 TINY = np.finfo(np.float32).tiny
 _LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
@@ -30,7 +31,9 @@ _LUMA = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """``structure``, ``appearance`` and ``scene``, their harmonic mean, in [0, 1]; None where no background is left."""
+    """``structure``, ``appearance`` and ``scene``, their harmonic mean, in [0, 1]; None where no background is left;
+    the latter two also of an image that is too thin (see ``appearance``).
+    """
 
     structure: float | None
     appearance: float | None
@@ -78,13 +81,17 @@ def luma(image: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def appearance(a: NDArray[np.float32], b: NDArray[np.float32], background: Mask) -> float | None:
-    """Masked MS-SSIM of two lumas float32 [H, W] in [0, 1]; None when no background is left at some scale.
+    """Masked MS-SSIM of two lumas float32 [H, W] in [0, 1]; None when no background is left at some scale (it lies in
+    odd last rows or columns alone), and of an image so thin that it would grow beyond ``MOST_GROWN`` pixels.
 
     Every local mean weighs a pixel by the window and the mask, so that what is masked has no part in it (pixels set to
     0 would be alike in both, and lift the value). The means of a scale are over windows within the image, weighted by
-    the mask at their centre. Without a mask it is MS-SSIM as libraries have it. An image with a side under 176 pixels
-    is scaled up to it first.
+    the mask at their centre: without a mask it is MS-SSIM as libraries have it. Where none of their centres is
+    background, at the coarsest scale all of a border of 80 pixels, windows that reach over the edge stand for them;
+    what is outside the image is masked. An image with a side under 176 pixels is scaled up to it first.
     """
+    if np.prod(_least_size(*a.shape)) > max(MOST_GROWN, a.size):
+        return None
     a, b, weight = _large_enough(a, b, background.astype(np.float32))
     # Squares of what is near 0 keep their bits; the level is that of the background alone.
     shift = np.float32((a + b).mean(where=weight > 0, dtype=np.float64) / 2) if weight.any() else np.float32(0)
@@ -105,13 +112,18 @@ def appearance(a: NDArray[np.float32], b: NDArray[np.float32], background: Mask)
 def _large_enough(
     a: NDArray[np.float32], b: NDArray[np.float32], weight: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    height, width = a.shape
-    if min(height, width) >= LEAST_SIDE:
+    height, width = _least_size(*a.shape)
+    if (height, width) == a.shape:
         return a, b, weight
-    factor = LEAST_SIDE / min(height, width)
-    size = (max(LEAST_SIDE, round(width * factor)), max(LEAST_SIDE, round(height * factor)))
+    size = width, height
     grown = [np.asarray(cv2.resize(each, size, interpolation=cv2.INTER_LINEAR), np.float32) for each in (a, b)]
     return grown[0], grown[1], np.asarray(cv2.resize(weight, size, interpolation=cv2.INTER_NEAREST), np.float32)
+
+
+def _least_size(height: int, width: int) -> tuple[int, int]:
+    """Height and width with a short side of at least ``LEAST_SIDE``."""
+    factor = LEAST_SIDE / max(min(height, width), 1)
+    return (height, width) if factor <= 1 else (round(height * factor), round(width * factor))
 
 
 def _halved(planes: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -122,7 +134,18 @@ def _halved(planes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _similarity(planes: NDArray[np.float32], shift: float) -> tuple[float, float] | None:
-    """Means of SSIM and of its contrast term at one scale, of ``weight`` and weighted lumas less ``shift``.
+    """Means of SSIM and of its contrast term at one scale, of ``weight`` and weighted lumas less ``shift``: of windows
+    inside the image, or with centres anywhere in it where those see no background.
+    """
+    inside = _means(planes, shift)
+    if inside is not None or not planes[..., 0].any():
+        return inside
+    edge = (WINDOW // 2,) * 4
+    return _means(np.asarray(cv2.copyMakeBorder(planes, *edge, cv2.BORDER_CONSTANT, value=0), np.float32), shift)
+
+
+def _means(planes: NDArray[np.float32], shift: float) -> tuple[float, float] | None:
+    """The same of windows inside ``planes``; None where no centre of one is background.
 
     In strips of rows, each with what its windows reach: arrays of a whole image would leave the caches at every step.
     """

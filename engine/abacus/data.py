@@ -104,7 +104,7 @@ class Instances:
         edges = np.rint(np.clip(boxes, 0, np.array([width, height, width, height]))).astype(np.int64)
         kept = (edges[:, 2] > edges[:, 0]) & (edges[:, 3] > edges[:, 1])
         boxes, scores, edges = boxes[kept], scores[kept], edges[kept]
-        return cls(masks_of(edges, height, width), boxes, scores, (origin,) * len(boxes))
+        return cls(Masks.from_boxes(edges, height, width), boxes, scores, (origin,) * len(boxes))
 
     def only(self, chosen: NDArray[Any]) -> Instances:
         """Some of them, by what indexes an array."""
@@ -124,17 +124,8 @@ class Instances:
     def as_boxes(self) -> Instances:
         """The same with the box of each as its mask, to be compared with instances that are no more than boxes."""
         masks = self.masks
-        return Instances(
-            masks_of(masks.box.astype(np.int64), masks.height, masks.width), self.boxes, self.scores, self.origin
-        )
-
-
-def masks_of(edges: NDArray[np.int64], height: int, width: int) -> Masks:
-    """Masks of rectangles: ``edges`` int64 [N, 4] xyxy inside the image, the ends excluded."""
-    filled = np.zeros((len(edges), height, width), np.bool_)
-    for mask, (x1, y1, x2, y2) in zip(filled, edges.tolist(), strict=True):
-        mask[y1:y2, x1:x2] = True
-    return Masks.from_arrays(filled)
+        filled = Masks.from_boxes(masks.box.astype(np.int64), masks.height, masks.width)
+        return Instances(filled, self.boxes, self.scores, self.origin)
 
 
 def joined(parts: Sequence[Masks]) -> Masks:

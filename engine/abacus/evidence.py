@@ -13,10 +13,11 @@ from tallymill.engine.abacus.consistency import Consistency
 from tallymill.engine.abacus.data import EDIT, EDITED, SOURCE, Instances
 from tallymill.engine.abacus.match import Matching
 from tallymill.engine.numbench.scores import ERROR, SCORED
+from tallymill.kernels.mask_iou import Masks
 
 # ``partner`` is the place in the list of the instance that it was matched with, -1 without; ``votes`` say of each
 # detector whether it confirmed a candidate, null where nothing had to be confirmed; ``crop`` is a PNG file of those
-# that not both did.
+# that not both did, ``crop_fault`` why it is not all that the upscaler would have made of it.
 INSTANCE = pa.struct(
     [
         ("image", pa.string()),
@@ -29,9 +30,11 @@ INSTANCE = pa.struct(
         ("similarity", pa.float32()),
         ("votes", pa.list_(pa.bool_())),
         ("crop", pa.binary()),
+        ("crop_fault", pa.string()),
     ]
 )
-# ``annotated``: the source has panoptic ground truth. ``crowd``: its segments of the categories that were left out.
+# ``annotated``: the source has panoptic ground truth. ``crowd``: its segments of the categories that were left out;
+# ``ignored``: instances of both images that were found inside these.
 EVIDENCE = pa.schema(
     [
         *EDIT,
@@ -45,6 +48,7 @@ EVIDENCE = pa.schema(
         pa.field("edited_hash", pa.string()),
         pa.field("annotated", pa.bool_()),
         pa.field("crowd", pa.int32()),
+        pa.field("ignored", pa.int32()),
         pa.field("structure", pa.float64()),
         pa.field("appearance", pa.float64()),
         pa.field("scene", pa.float64()),
@@ -56,16 +60,24 @@ EVIDENCE = pa.schema(
 
 @dataclass(slots=True)
 class Branch:
-    """One category of an edit: its instances in both images, and how they match. ``votes`` by image: bool [C, 2] of the
-    candidates, by their places; ``crops`` PNG files by image and place.
+    """One category of an edit: its instances in both images, and how they match. ``crowds`` of the source, and what is
+    ``ignored`` because it was found inside them, by image. ``votes`` by image: bool [C, 2] of the
+    candidates, by their places; ``crops`` PNG files by image and place, and what is to be said of them.
     """
 
     category: str
     source: Instances
     edited: Instances
     matching: Matching
+    crowds: Masks
+    ignored: dict[str, Masks]
     votes: dict[str, tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=dict)
-    crops: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    crops: dict[tuple[str, int], tuple[bytes, str | None]] = field(default_factory=dict)
+
+    @property
+    def covers(self) -> list[Masks]:
+        """All that belongs to the category in either image, and so not to the background."""
+        return [self.source.masks, self.edited.masks, self.crowds, *self.ignored.values()]
 
     def candidates(self, image: str) -> NDArray[np.int64]:
         """Instances of an image without a partner in the other."""
@@ -102,6 +114,7 @@ def _rows_of(branch: Branch, image: str, others: int) -> list[dict[str, Any]]:
     for k, (rle, partner) in enumerate(zip(instances.masks.to_rle(), partners.tolist(), strict=True)):
         at = k if image == SOURCE else partner
         score = float(instances.scores[k])
+        file, fault = branch.crops.get((image, k), (None, None))
         rows.append(
             {
                 "image": image,
@@ -113,7 +126,8 @@ def _rows_of(branch: Branch, image: str, others: int) -> list[dict[str, Any]]:
                 "partner": others + partner if partner >= 0 else -1,
                 "similarity": float(branch.matching.similarity[at]) if partner >= 0 else 0.0,
                 "votes": voted.get(k),
-                "crop": branch.crops.get((image, k)),
+                "crop": file,
+                "crop_fault": fault,
             }
         )
     return rows
@@ -126,6 +140,7 @@ def evidence_row(
     found = dict.fromkeys(EVIDENCE.names) | row | known | {"status": ERROR if error else SCORED, "error": error}
     if error is None and scene is not None:
         found |= {
+            "ignored": sum(len(masks) for branch in branches for masks in branch.ignored.values()),
             "structure": scene.structure,
             "appearance": scene.appearance,
             "scene": scene.scene,

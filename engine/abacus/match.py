@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tallymill.engine.abacus.data import REPAIRED, Instances
+from tallymill.engine.abacus.clean import union
+from tallymill.engine.abacus.data import REPAIRED, Instances, joined
 from tallymill.kernels.mask_iou import Masks, mask_iou
 from tallymill.kernels.match import assign
 
 Flow = NDArray[np.float32]
+CROWD_SHARE = 0.5  # of its pixels: what a crowd covers so far is one of the crowd
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,13 @@ class Matching:
         found[self.partner[matched]] = np.flatnonzero(matched)
         return found
 
+    def without(self, aside: NDArray[np.bool_]) -> Matching:
+        """The same when edited instances without a partner are set aside, bool [m]."""
+        place = np.cumsum(~aside) - 1
+        partner = self.partner.copy()
+        partner[partner >= 0] = place[partner[partner >= 0]]
+        return Matching(partner, self.similarity, self.moved)
+
 
 def repaired(truth: Instances, segmented: Instances, least: float) -> Instances:
     """The annotated instances of the source, and those segmented ones that overlap none of them at IoU ``least``."""
@@ -42,6 +51,21 @@ def repaired(truth: Instances, segmented: Instances, least: float) -> Instances:
     overlap = mask_iou(segmented.masks, truth.masks)
     missed = segmented.only(overlap.max(axis=1, initial=0.0) < least)
     return truth.and_also(Instances(missed.masks, missed.boxes, missed.scores, (REPAIRED,) * len(missed)))
+
+
+def of_crowds(masks: Masks, which: NDArray[np.bool_], crowds: Masks) -> NDArray[np.bool_]:
+    """Those of ``which``, bool [N], that lie in crowds with half of their pixels or more: bool [N].
+
+    A crowd is annotated as one region because its members cannot be told apart: nobody can say of one of them whether
+    it was there before. COCO ignores what is found inside it by the same measure.
+    """
+    found = np.zeros(len(masks), np.bool_)
+    if not len(crowds):
+        return found
+    region = union(crowds)
+    for k in np.flatnonzero(which & (masks.area > 0)).tolist():
+        found[k] = np.count_nonzero(region[masks[k].to_arrays()[0]]) >= CROWD_SHARE * masks.area[k]
+    return found
 
 
 def match(source: Masks, edited: Masks, flow: Flow | None, least: float) -> Matching:
@@ -67,18 +91,20 @@ def moved(masks: Masks, flow: Flow) -> Masks:
     height, width = flow.shape[:2]
     x = np.floor(flow[..., 0] + np.arange(width, dtype=np.float32) + 0.5)
     y = np.floor(flow[..., 1] + np.arange(height, dtype=np.float32)[:, None] + 0.5)
-    found = np.zeros((len(masks), height, width), np.bool_)
+    found = []
     reach = _reach(flow)
     for k, (x1, y1, x2, y2) in enumerate(masks.box.tolist()):
         if x1 == x2:
+            found.append(Masks.from_boxes(np.zeros((1, 4), np.int64), height, width))
             continue
         window = _window((x1, y1, x2, y2), reach, height, width)
         columns, rows = x[window] - x1, y[window] - y1
         inside = (columns >= 0) & (columns < x2 - x1) & (rows >= 0) & (rows < y2 - y1)
         patch = masks[k].to_arrays()[0, y1:y2, x1:x2]
-        there = found[k][window]
-        there[inside] = patch[rows[inside].astype(np.int64), columns[inside].astype(np.int64)]
-    return Masks.from_arrays(found)
+        there = np.zeros((1, height, width), np.bool_)  # one mask at a time: all of a large image would not fit
+        there[0][window][inside] = patch[rows[inside].astype(np.int64), columns[inside].astype(np.int64)]
+        found.append(Masks.from_arrays(there))
+    return joined(found)
 
 
 def _reach(flow: Flow) -> tuple[float, float, float, float]:

@@ -199,8 +199,10 @@ def open_models(suite: Suite, paths: Mapping[str, Path | None], settings: EditSe
 
 
 def _flow(config: ImageModel, path: Path | None, device: str) -> Flow:
-    if config.family == DIS or path is None:
+    if config.family == DIS:
         return Dis()
+    if path is None:
+        raise ModelError(f"flow: the family {config.family!r} needs a model")
     from tallymill.engine.flow.raft import Raft
 
     return Raft(load_bundle(path).on(device))

@@ -43,13 +43,18 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The annotated instances of the asked categories, by name; ``crowd`` segments of them were left out; ``covered``
+    """The annotated instances of the asked categories, by name, and the ``crowds`` of them, which are none; ``covered``
     is the share of the image that its instances, of any category, cover.
     """
 
     instances: dict[str, Instances]
-    crowd: int
+    crowds: dict[str, Masks]
     covered: float
+
+    @property
+    def crowd(self) -> int:
+        """How many segments were left out."""
+        return sum(map(len, self.crowds.values()))
 
 
 class Panoptic:
@@ -79,11 +84,11 @@ class Panoptic:
         return len(self._by_id)
 
     def of(self, source: str, image_id: str | None) -> Annotation | None:
-        """The annotation of an image, by its id where there is one, else by the name of its file without the extension;
-        None where there is none.
+        """The annotation of an image, by its id where one is given (000000000139 is 139), else by the name of its file
+        without the extension; None where there is none.
         """
         if image_id is not None:
-            return self._by_id.get(image_id)
+            return self._by_id.get(_plain(image_id))
         stem = PurePosixPath(source.rpartition("#")[2]).stem
         return self._by_id.get(self._by_stem.get(stem, ""))
 
@@ -110,12 +115,12 @@ class Panoptic:
         found: dict[str, list[str]] = {}
         for k, entry in enumerate(images):
             inside = f"{self.path.name}: images[{k}]"
-            image_id = str(_field(entry, "id", (int, str), inside))
+            image_id = _plain(_field(entry, "id", (int, str), inside))
             found.setdefault(PurePosixPath(_field(entry, "file_name", str, inside)).stem, []).append(image_id)
         return {stem: ids[0] for stem, ids in found.items() if len(ids) == 1}
 
     def _annotation(self, entry: Any, where: str) -> Annotation:
-        image_id = str(_field(entry, "image_id", (int, str), where))
+        image_id = _plain(_field(entry, "image_id", (int, str), where))
         file = _field(entry, "file_name", str, where)
         segments: dict[int, Segment] = {}
         for k, info in enumerate(_field(entry, "segments_info", list, where)):
@@ -129,6 +134,12 @@ class Panoptic:
                 raise ManifestError(f"{inside}: id {number} stands twice in one image")
             segments[number] = Segment(number, self._names[category], bool(info.get("iscrowd", 0)))
         return Annotation(image_id, self.folder / file, tuple(segments.values()))
+
+
+def _plain(image_id: int | str) -> str:
+    """An id as it is compared: digits are a number, whatever zeros stand before it."""
+    text = str(image_id).strip()
+    return (text.lstrip("0") or "0") if text.isascii() and text.isdigit() else text
 
 
 def _compare(ids: NDArray[np.uint32], annotation: Annotation, where: str) -> None:
@@ -149,15 +160,17 @@ def _numbers(numbers: Sequence[int]) -> str:
 
 
 def _truth(ids: NDArray[np.uint32], annotation: Annotation, categories: Mapping[str, str]) -> Truth:
-    instances, crowd = {}, 0
+    instances, crowds = {}, {}
     for asked, name in categories.items():
         own = [segment for segment in annotation.segments if segment.category == name]
-        crowd += sum(segment.crowd for segment in own)
-        masks = Masks.from_panoptic(ids, [segment.id for segment in own if not segment.crowd])
+        masks, crowds[asked] = (
+            Masks.from_panoptic(ids, [segment.id for segment in own if segment.crowd is crowd])
+            for crowd in (False, True)
+        )
         instances[asked] = Instances.of_masks(masks, TRUTH)
     things = [segment.id for segment in annotation.segments if segment.category != STUFF and not segment.crowd]
     covered = float(np.isin(ids, things).mean()) if things else 0.0
-    return Truth(instances, crowd, covered)
+    return Truth(instances, crowds, covered)
 
 
 def canonical(category: str) -> str:

@@ -24,7 +24,7 @@ from tallymill.engine.abacus.consistency import Consistency, background, consist
 from tallymill.engine.abacus.data import EDITED, SOURCE, Edit, Instances
 from tallymill.engine.abacus.evidence import EVIDENCE, Branch, evidence_row
 from tallymill.engine.abacus.instructions import ADD, REMOVE
-from tallymill.engine.abacus.match import match, repaired
+from tallymill.engine.abacus.match import match, moved, of_crowds, repaired
 from tallymill.engine.abacus.models import Look, Models
 from tallymill.engine.abacus.panoptic import Panoptic, Truth, canonical
 from tallymill.engine.abacus.resolve import crop
@@ -43,12 +43,15 @@ Report = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Case:
-    """One edit on its way. ``pixels`` by image; ``known`` are columns of its evidence; ``error`` ends it."""
+    """One edit on its way. ``pixels`` by image, ``untouched`` where they are equal; ``known`` are columns of its
+    evidence; ``error`` ends it.
+    """
 
     edit: Edit
     row: dict[str, Any]
     error: str | None
     pixels: dict[str, RGB] = field(default_factory=dict)
+    untouched: bool = False
     known: dict[str, Any] = field(default_factory=dict)
     truth: Truth | None = None
     branches: list[Branch] = field(default_factory=list)
@@ -62,8 +65,8 @@ class Case:
         return height, width
 
     def key(self, image: str) -> str:
-        """Equal for images of equal pixels."""
-        return f"{self.known[f'{image}_hash']} {self.size}"
+        """Equal only for images of equal pixels."""
+        return f"{self.known[f'{SOURCE if self.untouched else image}_hash']} {self.size}"
 
 
 @dataclass(slots=True)
@@ -113,7 +116,7 @@ class EditPipeline:
     def _case(self, row: dict[str, Any], decoded: dict[str, tuple[RGB, str] | ImageError]) -> Case:
         case = Case(Edit.of(row), row, row["error"])
         if case.error is None:
-            case.error = self._unfit(case.edit)
+            case.error = self.models.unknown(case.edit.categories)
         if case.error is not None:
             return case
         for image in (SOURCE, EDITED):
@@ -132,10 +135,6 @@ class EditPipeline:
         case.known["annotated"] = case.truth is not None
         return case
 
-    def _unfit(self, edit: Edit) -> str | None:
-        """Why the models cannot look at an edit."""
-        return self.models.unknown(edit.categories)
-
     def _decoded(self, reference: str) -> tuple[RGB, str] | ImageError:
         try:
             with self.clock("read"):
@@ -148,7 +147,8 @@ class EditPipeline:
     def _annotate(self, case: Case, panoptic: Panoptic) -> str | None:
         annotation = panoptic.of(case.edit.source, case.edit.image_id)
         if annotation is None:
-            return None
+            named = case.edit.image_id is not None
+            return f"ground truth: {panoptic.path.name} has no image_id {case.edit.image_id}" if named else None
         names = {category: canonical(category) for category in case.edit.categories}
         try:
             with self.clock("annotations"):
@@ -182,19 +182,23 @@ class EditPipeline:
     def _gather(self, case: Case, source: dict[str, Instances], edited: dict[str, Instances]) -> None:
         """Annotated and segmented instances of the source together; too few of them to remove or change is an error."""
         for category in case.edit.categories:
-            truth = Instances.none(*case.size) if case.truth is None else case.truth.instances[category]
+            nobody = Instances.none(*case.size)
+            truth = nobody if case.truth is None else case.truth.instances[category]
+            crowds = nobody.masks if case.truth is None else case.truth.crowds[category]
             if not self.models.segmenter.masks:
                 truth = truth.as_boxes()
             originals = repaired(truth, source[category], self.settings.repair_iou)
+            aside = of_crowds(originals.masks, np.arange(len(originals)) >= len(truth), crowds)
+            ignored, originals = {SOURCE: originals.masks[aside]}, originals.only(~aside)
             nothing = match(originals.masks, edited[category].masks[:0], None, 1.0)
-            case.branches.append(Branch(category, originals, edited[category], nothing))
+            case.branches.append(Branch(category, originals, edited[category], nothing, crowds, ignored))
         there = len(case.branches[0].source)
         if case.edit.operation != ADD and there < case.edit.count:
             kind = case.edit.category
             case.error = f"count: {case.edit.operation} {case.edit.count} of {counted(there, kind, kind)} in the source"
 
     def _match(self, case: Case) -> None:
-        if case.known["source_hash"] != case.known["edited_hash"]:
+        if not case.untouched:
             try:
                 with self.clock("flow"):
                     case.flow = self.models.flow.flow(case.pixels[EDITED], case.pixels[SOURCE])
@@ -203,8 +207,11 @@ class EditPipeline:
                 return
         with self.clock("match"):
             for branch in case.branches:
-                masks = branch.source.masks, branch.edited.masks
-                branch.matching = match(*masks, case.flow, self.settings.match_iou)
+                found = match(branch.source.masks, branch.edited.masks, case.flow, self.settings.match_iou)
+                crowds = branch.crowds if case.flow is None else moved(branch.crowds, case.flow)
+                aside = of_crowds(branch.edited.masks, found.back(len(branch.edited)) < 0, crowds)
+                branch.ignored[EDITED], branch.edited = branch.edited.masks[aside], branch.edited.only(~aside)
+                branch.matching = found.without(aside)
 
     def _confirm(self, cases: Sequence[Case]) -> None:
         """Both detectors look at the clean images of all edits; what not both confirm is cropped for a question."""
@@ -228,10 +235,7 @@ class EditPipeline:
                 cast.append(votes(boxes, found.boxes, found.confidence, own.confirm_confidence, own.confirm_iou))
             if case.error is None:
                 branch.votes[image] = places, np.stack(cast, axis=1)
-                try:
-                    self._crop(branch, image, pixels)
-                except ModelError as exc:
-                    case.error = f"crop: {exc.message}"
+                self._crop(branch, image, pixels)
 
     def _clean(self, case: Case, branch: Branch, image: str) -> RGB:
         masks = branch.of(image).masks
@@ -244,11 +248,11 @@ class EditPipeline:
             with self.clock("crop"):
                 box = branch.of(image).boxes[place]
                 part = crop(pixels, box, self.settings.crop_scale, self.settings.crop_side, self.models.upscaler)
-                branch.crops[image, place] = _png(part)
+                branch.crops[image, place] = _png(part.pixels), part.fault
 
     def _scene(self, case: Case) -> Consistency:
-        masks = [one.masks for branch in case.branches for one in (branch.source, branch.edited)]
-        instances = (pixels for each in masks for pixels in each.to_arrays())
+        masks = [masks for branch in case.branches for masks in branch.covers]
+        instances = (each[k].to_arrays()[0] for each in masks for k in range(len(each)))  # one [H, W] at a time
         free = background(*case.size, instances, self.settings.margin)
         flow = np.zeros((*case.size, 2), np.float32) if case.flow is None else case.flow
         return consistency(case.pixels[SOURCE], case.pixels[EDITED], flow, free)
@@ -284,6 +288,7 @@ def _fit(case: Case) -> None:
         shrinks = edited.shape[0] * edited.shape[1] > source.shape[0] * source.shape[1]
         how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
         case.pixels[EDITED] = np.asarray(cv2.resize(edited, source.shape[1::-1], interpolation=how), np.uint8)
+    case.untouched = np.array_equal(source, case.pixels[EDITED])
 
 
 def _png(pixels: RGB) -> bytes:

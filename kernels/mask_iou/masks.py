@@ -83,6 +83,29 @@ class Masks:
         return cls(words, start, cpu.pack_arrays(arrays, box, start, words), box, *arrays.shape[1:])
 
     @classmethod
+    def from_boxes(cls, boxes: NDArray[Any], height: int, width: int) -> Masks:
+        """Pack rectangles: ``boxes`` int64 [K, 4] in pixels of an image, as in ``box``. One without pixels is empty.
+
+        No image is laid out. A box that is not inside the image is a ValueError.
+        """
+        boxes = arguments.array("boxes", boxes, np.int64, None, 4)
+        _check_size(height, width)
+        outside = (boxes < 0).any(axis=1) | (boxes[:, 2:] > [width, height]).any(axis=1)
+        if outside.any():
+            at = int(outside.argmax())
+            raise ValueError(f"boxes: {boxes[at].tolist()}, box {at}, is not inside an image of {height}x{width}")
+        sides = np.clip(boxes[:, 2:] - boxes[:, :2], 0, None)
+        area = sides.prod(axis=1)
+        box = np.where(area[:, None] > 0, boxes, 0).astype(np.int32)
+        start, words = cpu.lay_out(box)
+        for first, (x1, y1, x2, y2) in zip(start.tolist(), box.tolist(), strict=True):
+            if x1 < x2:
+                # A bit a row of a tile, eight apart, times a bit a column: a bit a pixel.
+                tiles = np.multiply.outer(_inside(y1, y2, 8), _inside(x1, x2, 1)).ravel()
+                words[first : first + len(tiles)] = tiles
+        return cls(words, start, area, box, height, width)
+
+    @classmethod
     def from_rle(cls, rles: Sequence[dict[str, Any]], size: tuple[int, int] | None = None) -> Masks:
         """Pack COCO run lengths: dicts of ``size`` [H, W] and ``counts``.
 
@@ -152,6 +175,14 @@ def panoptic_ids(rgb: NDArray[Any]) -> NDArray[np.uint32]:
     ``rgb`` uint8 [H, W, 3].
     """
     return cpu.ids_of_colours(arguments.array("image", rgb, np.uint8, None, None, 3))
+
+
+def _inside(first: int, last: int, step: int) -> NDArray[np.uint64]:
+    """Of each run of eight rows or columns that ``first`` to ``last`` touch, those inside: bit ``step`` * place."""
+    places = np.arange(first // 8 * 8, -(-last // 8) * 8).reshape(-1, 8)
+    bits = np.uint64(1) << np.arange(0, 8 * step, step, dtype=np.uint64)
+    inside = (places >= first) & (places < last)
+    return np.asarray(np.where(inside, bits, np.uint64(0)).sum(axis=1), np.uint64)
 
 
 def _ids(ids: Sequence[int] | NDArray[Any]) -> NDArray[np.uint32]:

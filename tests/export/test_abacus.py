@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from functools import partial
@@ -56,7 +57,7 @@ def suite(small_folder, co_detr_graph, tmp_path_factory):
     config = transformers.Swin2SRConfig(embed_dim=12, depths=[2], num_heads=[2], image_size=16)
     stirred(transformers.Swin2SRForImageSuperResolution(config), 0.05).save_pretrained(root / "weights")
     transformers.Swin2SRImageProcessor().save_pretrained(root / "weights")
-    export(recipe_of("swin2sr-x2"), root / "weights", out=root / "swin2sr", options={"buckets": [(HEIGHT, 304)]})
+    export(recipe_of("swin2sr-x2"), root / "weights", out=root / "swin2sr")
     tables = {"sam3": "[segmenter]", "rf-detr-nano": "[[confirmers]]", "co-detr": "[[confirmers]]"}
     lines = []
     for model, table in tables.items():
@@ -69,8 +70,9 @@ def suite(small_folder, co_detr_graph, tmp_path_factory):
         'family = "swin2sr"',
         'model = "./swin2sr"',
     ]
-    # Of random weights nothing is sure, and all instances are alike. A crop of 150 is doubled once.
-    lines += ["[settings]", "presence = 0.001", "confirm_confidence = 0.99", "crop_side = 180", "match_iou = 0.999"]
+    # Of random weights nothing is sure, and all instances are alike. Crops of them are wider than 256 pixels, which no
+    # size of the default export is, and lower than 224, so that each is doubled once.
+    lines += ["[settings]", "presence = 0.001", "confirm_confidence = 0.99", "crop_scale = 1.8", "match_iou = 0.999"]
     (root / "suite.toml").write_text("\n".join(lines) + "\n")
     return root / "suite.toml"
 
@@ -98,7 +100,10 @@ def test_edits_go_through_every_stage(suite, tmp_path):
     masks = Masks.from_rle([{"size": [HEIGHT, WIDTH], "counts": one["rle"]} for one in seen])
     extent = (masks.box[:, 2:] - masks.box[:, :2]).prod(axis=1)
     assert (masks.area < extent).any()  # they are no boxes
-    assert any(one["crop"] for one in seen)
+    crops = [one for one in seen if one["crop"]]
+    sizes = [Image.open(io.BytesIO(one["crop"])).size for one in crops]
+    assert {one["crop_fault"] for one in crops} == {None}
+    assert any(max(size) > 2 * 256 for size in sizes)  # no bucket held it
     assert {len(one["votes"]) for one in seen if one["votes"]} == {2}
     assert table[2]["scene"] in (1, None)  # an image beside itself
     assert {"flow", "model", "clean", "match", "crop"} <= set(found.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -526,3 +527,34 @@ def test_run_lengths_come_back(seed: int, height: int, width: int) -> None:
 def test_run_lengths_are_written_as_coco_does() -> None:
     [rle] = Masks.from_arrays(np.array([COLUMN], bool)).to_rle()
     assert rle == {"size": [3, 4], "counts": "321O4"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), height=st.integers(0, 40), width=st.integers(0, 40), count=st.integers(0, 5))
+def test_boxes_are_packed_as_their_arrays_are(seed: int, height: int, width: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    boxes = rng.integers(0, [width + 1, height + 1] * 2, (count, 4))
+    arrays = np.zeros((count, height, width), np.bool_)
+    for mask, (x1, y1, x2, y2) in zip(arrays, boxes.tolist(), strict=True):
+        mask[y1:y2, x1:x2] = True
+    wanted, found = Masks.from_arrays(arrays), Masks.from_boxes(boxes, height, width)
+    for name in ("words", "start", "area", "box"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    assert (found.height, found.width) == (height, width)
+
+
+@pytest.mark.parametrize("box", [(-1, 0, 3, 3), (0, 0, 11, 3), (0, 0, 3, 6), (12, 0, 3, 3 + 3), (0, -9, 0, 0)])
+def test_boxes_that_are_not_inside_the_image(box: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match=r"boxes: .* box 1, is not inside an image of 5x10"):
+        Masks.from_boxes(np.array([(0, 0, 10, 5), box], np.int64), 5, 10)
+    with pytest.raises(TypeError, match="boxes"):
+        Masks.from_boxes(np.array([box], np.float32), 5, 10)
+
+
+def test_boxes_of_large_images_take_no_room_of_theirs() -> None:
+    tracemalloc.start()
+    found = Masks.from_boxes(np.array([(5, 5, 305, 305)] * 40, np.int64), 30_000, 40_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.area.tolist() == [300 * 300] * 40
+    assert peak < 8 << 20  # as arrays they would be 48 GB

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 
 from tallymill.engine.abacus.clean import clean
-from tallymill.engine.abacus.data import masks_of
+from tallymill.kernels.mask_iou import Masks
 
 
 def masks(*edges):
-    return masks_of(np.array(edges, np.int64).reshape(-1, 4), 60, 80)
+    return Masks.from_boxes(np.array(edges, np.int64).reshape(-1, 4), 60, 80)
 
 
 def scene():

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallymill.engine.abacus.confirm import box_iou, votes
+from tallymill.engine.abacus.confirm import votes
 
 
 def boxes(*rows):
@@ -22,5 +22,12 @@ def test_without_boxes_nobody_votes():
 
 
 def test_boxes_without_an_area_overlap_nothing():
-    assert box_iou(boxes((3, 3, 3, 9)), boxes((3, 3, 3, 9), (0, 0, 9, 9))).tolist() == [[0, 0]]
-    assert box_iou(boxes((0, 0, 10, 10)), boxes((1, 1, 11, 11))).round(4).tolist() == [[0.6807]]
+    seen, sure = boxes((3, 3, 3, 9), (0, 0, 9, 9)), np.ones(2, np.float32)
+    assert votes(boxes((3, 3, 3, 9)), seen, sure, 0.5, 1e-9).tolist() == [False]
+
+
+def test_a_box_may_confirm_several_and_the_share_is_that_of_the_union():
+    candidates = boxes((0, 0, 10, 10), (1, 1, 11, 11))  # 81 of 119 pixels
+    seen, sure = boxes((0, 0, 10, 10), (500, 500, 510, 510)), np.ones(2, np.float32)
+    assert votes(candidates, seen, sure, 0.5, 0.6806).tolist() == [True, True]
+    assert votes(candidates, seen, sure, 0.5, 0.6807).tolist() == [True, False]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import skimage.data
 
+from tallymill.engine.abacus import consistency as module
 from tallymill.engine.abacus.consistency import appearance, background, consistency, luma, structure
 
 PHOTOGRAPH = skimage.data.astronaut()
@@ -104,12 +105,91 @@ def test_no_background_is_no_value():
     assert (found.structure, found.appearance, found.scene, found.background) == (None, None, None, 0.0)
 
 
-def test_background_only_at_the_border_is_no_value():
-    """No window of the coarsest scale has its centre there."""
-    a = luma(PHOTOGRAPH)
-    edge = np.zeros(a.shape, bool)
-    edge[:3] = True
-    assert appearance(a, a, edge) is None
+def masked_ms_ssim(a, b, mask):
+    """By the definition in float64: windows inside the image, or over its edge at scales where those see nothing."""
+    x = np.arange(11) - 5.0
+    kernel = np.exp(-(x**2) / (2 * 1.5**2))
+
+    def blur(plane):
+        rows = np.stack([np.convolve(row, kernel, "same") for row in plane])
+        return np.stack([np.convolve(column, kernel, "same") for column in rows.T]).T
+
+    a, b, w = a.astype(np.float64), b.astype(np.float64), mask.astype(np.float64)
+    result = 1.0
+    for scale, power in enumerate((0.0448, 0.2856, 0.3001, 0.2363, 0.1333)):
+        if scale:
+            h, width = w.shape[0] // 2, w.shape[1] // 2
+            sums = [each[: 2 * h, : 2 * width].reshape(h, 2, width, 2).sum(axis=(1, 3)) for each in (w, w * a, w * b)]
+            w, (a, b) = sums[0] / 4, (each / np.maximum(sums[0], 1e-300) for each in sums[1:])
+        norm = np.maximum(blur(w), 1e-300)
+        ma, mb, aa, bb, ab = (blur(w * each) / norm for each in (a, b, a * a, b * b, a * b))
+        contrast = (2 * (ab - ma * mb) + 58.5225) / (aa - ma**2 + bb - mb**2 + 58.5225)
+        likeness = (2 * ma * mb + 6.5025) / (ma**2 + mb**2 + 6.5025) * contrast
+        centres = np.zeros_like(w)
+        centres[5:-5, 5:-5] = w[5:-5, 5:-5]
+        centres = centres if centres.any() else w
+        result *= max((centres * (likeness if scale == 4 else contrast)).sum() / centres.sum(), 0) ** power
+    return result
+
+
+def frame(height, width, border):
+    """All but a border is covered."""
+    mask = np.ones((height, width), bool)
+    mask[border:-border, border:-border] = False
+    return mask
+
+
+# Sizes of image, and borders narrower than the 80 pixels that windows of the coarsest scale leave out on each side.
+@pytest.mark.parametrize(("height", "width", "border"), [(480, 640, 72), (240, 320, 60), (256, 256, 76), (177, 400, 3)])
+def test_background_at_the_border_alone_is_looked_at_by_windows_over_the_edge(height, width, border):
+    image = cv2.resize(PHOTOGRAPH, (width, height))
+    a, b = luma(image), luma(noisy(image, 20))
+    mask = frame(height, width, border)
+    assert appearance(a, b, mask) == pytest.approx(masked_ms_ssim(a, b, mask), abs=2e-5)
+    assert appearance(a, a, mask) == 1.0
+    painted = np.where(mask, b, np.random.default_rng(0).uniform(0, 255, b.shape)).astype(np.float32)
+    assert appearance(a, painted, mask) == appearance(a, b, mask)  # what is masked has no part in it
+    assert appearance(a, 255 - a, mask) < 0.1
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_windows_over_the_edge_are_looked_through_only_where_there_are_no_others(share):
+    a, b = luma(PHOTOGRAPH[:300, :420]), luma(noisy(PHOTOGRAPH[:300, :420], 30))
+    mask = np.kron(np.random.default_rng(5).random((6, 7)) >= share, np.ones((50, 60))).astype(bool)
+    assert appearance(a, b, mask) == pytest.approx(masked_ms_ssim(a, b, mask), abs=2e-5)
+    mask = frame(300, 420, 40)
+    mask[140:150, 200:210] = True  # few centres, and they decide the coarse scales alone
+    assert appearance(a, b, mask) == pytest.approx(masked_ms_ssim(a, b, mask), abs=2e-5)
+
+
+def test_windows_over_the_edge_neither_lift_nor_lower_it():
+    """Of a texture that is alike everywhere a frame has the value of the whole."""
+    image = np.random.default_rng(1).integers(0, 256, (512, 512), np.uint8)
+    image = np.asarray(cv2.GaussianBlur(image, (0, 0), 3))
+    a, b = luma(image), luma(noisy(image, 6))
+    assert appearance(a, b, frame(512, 512, 70)) == pytest.approx(appearance(a, b, everything(image)), abs=0.01)
+
+
+def test_background_that_no_coarser_scale_has_is_no_value():
+    a = luma(PHOTOGRAPH[:201, :301])
+    last = np.zeros(a.shape, bool)
+    last[-1] = True  # an odd row, left out where rows are halved
+    assert appearance(a, a, last) is None
+
+
+@pytest.mark.parametrize("shape", [(2, 3000), (3000, 2), (1, 1000)])
+def test_an_image_that_is_too_thin_to_be_grown_is_no_value(shape, monkeypatch):
+    monkeypatch.setattr(module, "_large_enough", None)  # nothing is made larger
+    a = np.zeros(shape, np.float32)
+    assert appearance(a, a, np.ones(shape, bool)) is None
+    found = consistency(a, a, np.zeros((*shape, 2), np.float32), np.ones(shape, bool))
+    assert (found.structure, found.appearance, found.scene, found.background) == (1.0, None, None, 1.0)
+
+
+@pytest.mark.parametrize("shape", [(4, 500), (500, 4), (176, 24000)])
+def test_long_images_are_compared_as_far_as_they_need_no_more_room(shape):
+    a = np.random.default_rng(0).uniform(0, 255, shape).astype(np.float32)
+    assert appearance(a, a, np.ones(shape, bool)) == 1.0
 
 
 def test_drift_is_measured_by_the_diagonal():

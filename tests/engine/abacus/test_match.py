@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from tallymill.engine.abacus.data import FOUND, REPAIRED, TRUTH, Instances, joined, masks_of
-from tallymill.engine.abacus.match import match, moved, repaired
+from tallymill.engine.abacus.clean import union
+from tallymill.engine.abacus.data import FOUND, REPAIRED, TRUTH, Instances, joined
+from tallymill.engine.abacus.match import match, moved, of_crowds, repaired
 from tallymill.kernels.mask_iou import Masks
 
 SIZE = (60, 80)
 
 
 def rectangles(*edges):
-    return masks_of(np.array(edges, np.int64).reshape(-1, 4), *SIZE)
+    return Masks.from_boxes(np.array(edges, np.int64).reshape(-1, 4), *SIZE)
 
 
 def shift(x, y):
@@ -109,3 +112,40 @@ def test_annotated_masks_as_boxes():
     found = Instances.of_masks(Masks.from_arrays(disc[None]), TRUTH).as_boxes()
     x1, y1, x2, y2 = found.masks.box[0].tolist()
     assert found.masks.area.tolist() == [(x2 - x1) * (y2 - y1)]
+
+
+def test_many_masks_of_a_large_image_are_held_one_at_a_time():
+    """40 masks at 6 megapixels: as arrays, 240 MB."""
+    size = (2000, 3000)
+    boxes = np.array([[40 * k, 30 * k, 40 * k + 300, 30 * k + 300] for k in range(40)], np.float32)
+    flow = np.broadcast_to(np.array([12, -7], np.float32), (*size, 2))
+    tracemalloc.start()
+    found = Instances.of_boxes(boxes, np.ones(40, np.float32), FOUND, *size).as_boxes()
+    made = tracemalloc.get_traced_memory()[1]
+    there = moved(found.masks, flow)
+    covered = union(there)
+    whole = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert there.box[3].tolist() == [108, 97, 408, 397]
+    assert covered.any()
+    assert made < 4 << 20
+    assert whole < 20 * size[0] * size[1]  # of which two maps of places, and what makes them, are 16 bytes a pixel
+
+
+def test_half_of_the_pixels_make_one_of_a_crowd():
+    masks = rectangles((0, 0, 10, 10), (0, 20, 10, 30), (40, 20, 50, 30), (0, 0, 10, 10), (20, 20, 20, 20))
+    crowds = rectangles((0, 0, 3, 60), (3, 0, 5, 60), (40, 20, 50, 24))  # a half of the first, by two of them together
+    which = np.array([True, True, True, False, True])
+    assert of_crowds(masks, which, crowds).tolist() == [True, True, False, False, False]
+    assert not of_crowds(masks, which, crowds[:0]).any()
+
+
+def test_partners_are_counted_anew_when_others_are_set_aside():
+    found = match(
+        rectangles((0, 0, 10, 10), (20, 0, 30, 10), (40, 0, 50, 10)),
+        rectangles((60, 0, 70, 10), (40, 0, 50, 10), (60, 20, 70, 30), (0, 0, 10, 10)),
+        None,
+        0.3,
+    )
+    assert found.partner.tolist() == [3, -1, 1]
+    assert found.without(np.array([True, False, True, False])).partner.tolist() == [1, -1, 0]

@@ -69,6 +69,24 @@ def test_an_image_is_found_by_id_or_by_name(tmp_path):
     assert panoptic.of("other.jpg", None) is None
 
 
+@pytest.mark.parametrize("image_id", [7, "7", "000000000007"])
+@pytest.mark.parametrize("asked", ["7", "000000000007", "07"])
+def test_ids_of_digits_are_numbers(tmp_path, image_id, asked):
+    annotations = [{"image_id": image_id, "file_name": "000007.png", "segments_info": SEGMENTS}]
+    images = [{"id": "0007", "file_name": "photo.jpg"}]
+    panoptic = Panoptic(write(tmp_path, IDS, SEGMENTS, annotations=annotations, images=images))
+    assert panoptic.of("other.jpg", asked) is panoptic.of("photo.png", None)
+    assert panoptic.of("other.jpg", asked) is not None
+    assert panoptic.of("other.jpg", "70") is None
+
+
+@pytest.mark.parametrize(("one", "other"), [("a7", "a07"), (0, "-0"), ("²", 2)])
+def test_other_ids_are_words(tmp_path, one, other):
+    annotations = [{"image_id": each, "file_name": "000007.png", "segments_info": SEGMENTS} for each in (one, other)]
+    panoptic = Panoptic(write(tmp_path, IDS, SEGMENTS, annotations=annotations))
+    assert panoptic.of("", str(one)) is not panoptic.of("", str(other))
+
+
 def test_two_images_of_one_name_are_told_apart_by_id_alone(tmp_path):
     images = [{"id": 7, "file_name": "a/photo.jpg"}, {"id": 8, "file_name": "b/photo.jpg"}]
     panoptic = Panoptic(write(tmp_path, IDS, SEGMENTS, images=images))

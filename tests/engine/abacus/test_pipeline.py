@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from types import SimpleNamespace
 
@@ -10,13 +11,12 @@ from PIL import Image
 
 from tallymill.engine.abacus import pipeline as module
 from tallymill.engine.abacus.data import EDIT, FOUND, Instances
-from tallymill.engine.abacus.models import MaskSegmenter, Models, Seen
+from tallymill.engine.abacus.models import Models, Seen
 from tallymill.engine.abacus.panoptic import Panoptic
 from tallymill.engine.abacus.pipeline import EditPipeline
 from tallymill.engine.abacus.settings import EditSettings
 from tallymill.engine.clock import StageClock
 from tallymill.engine.detectors.base import DetectorSpec
-from tallymill.engine.detectors.sam3 import Segments
 from tallymill.engine.flow.dis import Dis
 from tallymill.engine.sources.reader import ImageReader
 from tallymill.errors import ModelError
@@ -151,7 +151,7 @@ def test_a_flow_that_is_not_finite_is_an_error_of_its_edit(tmp_path):
     assert (second["structure"], second["appearance"]) == (1, 1)
 
 
-def test_a_crop_that_cannot_be_enlarged_is_an_error_of_its_edit(tmp_path):
+def test_a_crop_that_cannot_be_enlarged_is_finished_bicubic_and_its_edit_stands(tmp_path):
     class Broken:
         scale = 2
 
@@ -168,9 +168,13 @@ def test_a_crop_that_cannot_be_enlarged_is_an_error_of_its_edit(tmp_path):
     source, edited = picture(tmp_path, "s.png", [0]), picture(tmp_path, "e.png", [0, 1])
     pipe = make(tmp_path)
     pipe.models = Models(Seer(), (Voter(), Blind()), Dis(), Broken())
-    first, second = evidence(pipe, ("add", 1, source, edited), ("add", 1, source, source))
-    assert first["error"].startswith("crop: no bucket holds")
-    assert second["error"] is None
+    [row] = evidence(pipe, ("add", 1, source, edited))
+    assert (row["status"], row["scene"] is None) == ("scored", False)
+    *kept, new = row["instances"]
+    assert new["votes"] == [True, False]
+    assert Image.open(io.BytesIO(new["crop"])).size == (224, 224)
+    assert new["crop_fault"] == "bicubic from 45 x 45: no bucket holds an image of 45 x 45"
+    assert [(one["crop"], one["crop_fault"]) for one in kept] == [(None, None)] * 2
 
 
 def test_everything_moved_by_three_pixels_and_nothing_is_lost(tmp_path):
@@ -179,14 +183,20 @@ def test_everything_moved_by_three_pixels_and_nothing_is_lost(tmp_path):
     Image.fromarray(moved).save(tmp_path / "m.png")
 
     class Elsewhere(Seer):
-        def segment(self, looks, clock):
-            back = [(np.roll(image, (-2, -3), axis=(0, 1)) if there(image) == [] else image, c) for image, c in looks]
-            return super().segment(back, clock)
+        """Finds the discs where they went to."""
+
+        def _one(self, image, categories):
+            if there(image):
+                return super()._one(image, categories)
+            found = super()._one(np.roll(image, (-2, -3), axis=(0, 1)), categories)
+            masks = {name: np.roll(each.masks.to_arrays(), (2, 3), axis=(1, 2)) for name, each in found.items()}
+            return {name: Instances.of_masks(Masks.from_arrays(each), FOUND) for name, each in masks.items()}
 
     pipe = make(tmp_path)
     pipe.models = Models(Elsewhere(), pipe.models.confirmers, Dis(), None)
     [row] = evidence(pipe, ("add", 1, source, "m.png"))
     assert [one["partner"] for one in row["instances"][:4]] == [4, 5, 6, 7]
+    assert min(one["similarity"] for one in row["instances"]) > 0.95
     assert row["scene"] < 0.9
 
 
@@ -215,6 +225,36 @@ def test_annotations_are_read_with_their_image(tmp_path):
     assert (row["crowd"], row["annotated"]) == (1, True)
 
 
+def test_an_image_id_that_the_annotations_lack_is_an_error_of_its_edit(tmp_path):
+    source = picture(tmp_path, "s.png", [0])
+    (tmp_path / "p.json").write_text(json.dumps({"images": [], "annotations": [], "categories": []}))
+    pipe = make(tmp_path, panoptic=Panoptic(tmp_path / "p.json"))
+    rows = [
+        {**row, "image_id": asked}
+        for asked in ("139", None)
+        for row in rows_of(("add", 1, source, source))[0].to_pylist()
+    ]
+    [cases] = pipe.batches([pa.RecordBatch.from_pylist(rows, schema=EDIT)])
+    first, second = pipe.evidence(cases).to_pylist()
+    assert first["error"] == "ground truth: p.json has no image_id 139"
+    assert (second["error"], second["annotated"]) == (None, False)
+
+
+def test_an_image_that_was_only_written_anew_is_untouched(tmp_path):
+    class Broken:
+        def flow(self, *_images):
+            raise ModelError("nobody is to ask")
+
+    source = picture(tmp_path, "s.png", [0, 1])
+    Image.open(tmp_path / source).save(tmp_path / "e.png", compress_level=1)
+    assert (tmp_path / "e.png").read_bytes() != (tmp_path / source).read_bytes()
+    pipe = make(tmp_path, flow=Broken())
+    [row] = evidence(pipe, ("add", 1, source, "e.png"))
+    assert (row["error"], row["structure"], row["appearance"]) == (None, 1, 1)
+    assert row["source_hash"] != row["edited_hash"]
+    assert pipe.models.segmenter.asked == [[("cat",)]]  # one image
+
+
 def test_batches_are_bounded_by_edits_and_by_pixels(tmp_path, monkeypatch):
     source, edited = picture(tmp_path, "s.png", [0]), picture(tmp_path, "e.png", [0, 1])
     edits = [("add", 1, source, edited)] * 5
@@ -232,47 +272,10 @@ def test_edits_of_one_source_are_one_batch(tmp_path, monkeypatch):
     assert [len(cases) for cases in make(tmp_path).batches(rows_of(*edits))] == [3, 3, 5, 5]
 
 
-class Sam:
-    """Stands in for SAM 3: two instances of a cat, one of them without a pixel; no word but two is known."""
-
-    spec = DetectorSpec(name="sam3", family="sam3", labels=(), open_vocabulary=True)
-
-    def __init__(self):
-        self.runs = []
-
-    def learn(self, categories):
-        return {k: f"sam3: {name!r} is too long" for k, name in enumerate(categories) if len(name) > 5}
-
-    def preprocess(self, image):
-        return {"image": image[None].astype(np.float32)}
-
-    def run(self, inputs, asked):
-        if inputs["image"].max() == 0:
-            raise ModelError("too dark")
-        self.runs.append([classes.tolist() for classes in asked])
-        return {}
-
-    def segment(self, outputs, index, place, size, floor):
-        del outputs, index
-        masks = np.zeros((2 - place, *size), bool)
-        masks[0, 2:5, 3:9] = True
-        boxes = np.array([[3, 2, 9, 5], [0, 0, 1, 1]])[: len(masks)]
-        return Segments(boxes, np.full(len(masks), floor), masks)
-
-
-def test_a_segmenter_of_masks_is_asked_image_by_image():
-    image, dark = np.full((10, 12, 3), 9, np.uint8), np.zeros((10, 12, 3), np.uint8)
-    sam = Sam()
-    found = MaskSegmenter(sam, EditSettings()).segment(
-        [(image, ("dog", "cat")), (image, ("elephant",)), (dark, ("cat",))], StageClock()
-    )
-    assert {name: each.masks.area.tolist() for name, each in found[0].items()} == {"dog": [18], "cat": [18]}
-    assert found[1:] == ["sam3: 'elephant' is too long", "sam3: too dark"]
-    assert sam.runs == [[[1, 0]]]  # places among all that were learned
-
-
 def test_what_a_model_does_not_know_is_told():
-    models = Models(SimpleNamespace(spec=Sam.spec), (Voter(), Voter()), Dis(), None)
+    models = Models(
+        SimpleNamespace(spec=DetectorSpec("sam3", "sam3", (), open_vocabulary=True)), (Voter(), Voter()), Dis(), None
+    )
     assert models.unknown(("cat", "yak")) == "category 'yak' is not known to fake and fake"
     assert models.unknown(("cat", "dog")) is None
 
