@@ -24,6 +24,7 @@ from tallymill.exporters.recipes.parts import Given, Loaded, WeightsRecipe
 from tallymill.exporters.to_onnx import OPSET, export_part
 
 _EXPORTING = "torch, transformers or onnxruntime"
+_ELSEWHERE = "--out FOLDER takes another place, and TALLYMILL_CACHE another cache"
 _PACKAGES = ("tallymill", "torch", "transformers", "onnx", "onnxscript", "onnxruntime")
 
 
@@ -100,7 +101,7 @@ def export(
                 require_free(out)
             _replace(built, target, Path(scratch) / "before")
     except OSError as exc:
-        raise ModelError(f"{target}: cannot be written: {exc}", hint="--out FOLDER takes another place") from exc
+        raise ModelError(f"{target}: cannot be written: {exc}", hint=_ELSEWHERE) from exc
     if place is not None and place.device is None:
         log(f"The engines have been run by nothing yet: {place.why}. On a machine with such a card:")
         log(f"  tallymill export --check {target} --weights {source}")

@@ -27,17 +27,23 @@ def square(window: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
     four sigma, then linear interpolation between pixel centres; images are mirrored at their edges.
     """
     longest = max(window.shape[:2])
-    image = np.zeros((longest, longest, 3), np.float32)
-    np.multiply(window, np.float32(1 / 255), out=image[: window.shape[0], : window.shape[1]])
     factor = longest / side
+    kernel = blur(factor).astype(np.float32)
+    # Of the black only what the smoothing reaches is there: of a strip of 20000 x 100 the square would be 5 GB.
+    height, width = (min(longest, length + 2 * len(kernel) + 2) for length in window.shape[:2])
+    image = np.zeros((height, width, 3), np.float32)
+    np.multiply(window, np.float32(1 / 255), out=image[: window.shape[0], : window.shape[1]])
     if factor > 1:
-        kernel = blur(factor).astype(np.float32)
         image = cv2.sepFilter2D(image, cv2.CV_32F, kernel, kernel, borderType=cv2.BORDER_REFLECT_101)
     if factor == 1:
-        return image
+        black = (0, side - height, 0, side - width)
+        return np.asarray(cv2.copyMakeBorder(image, *black, cv2.BORDER_CONSTANT), np.float32)
     lower, upper, share = _between(longest, side)
-    rows = image[lower] + (image[upper] - image[lower]) * share[:, None, None]
-    found: NDArray[np.float32] = rows[:, lower] + (rows[:, upper] - rows[:, lower]) * share[:, None]
+    found = np.zeros((side, side, 3), np.float32)
+    high, wide = (int((upper < length).sum()) if length < longest else side for length in (height, width))
+    rows = image[lower[:high]] + (image[upper[:high]] - image[lower[:high]]) * share[:high, None, None]
+    columns = rows[:, lower[:wide]] + (rows[:, upper[:wide]] - rows[:, lower[:wide]]) * share[:wide, None]
+    found[:high, :wide] = columns
     return found
 
 

@@ -96,3 +96,12 @@ def test_images_of_few_pixels_have_a_square(shape):
     assert found.max() <= 1 + 1e-6
     if shape == (1, 1):
         np.testing.assert_array_equal(found, 1)
+
+
+@pytest.mark.parametrize("shape", [(64, 30), (480, 640), (300, 20), (2000, 40), (65, 3)])
+@pytest.mark.parametrize("side", [37, 64, 200])
+def test_the_black_that_nothing_reaches_needs_no_room(shape, side):
+    picture = np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8)
+    whole = np.zeros((max(shape), max(shape), 3), np.uint8)
+    whole[: shape[0], : shape[1]] = picture
+    np.testing.assert_array_equal(square(picture, side), square(whole, side))
