@@ -191,6 +191,11 @@ def check(
     """
     bundle = load_bundle(folder)
     manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+    made_of = _source_of(bundle, manifest).name
+    if source is None and "/" not in made_of and not recipe.given:
+        raise UsageError(
+            f"{folder} was made of {made_of!r}, which is no id", hint="--weights names that folder or file"
+        )
     place = _chosen(bundle, manifest, device)
     pictures = None if photographs is None else read_photographs(photographs)
     loaded = _original(bundle, manifest, recipe, recipe.weights if source is None else source, log)
@@ -261,13 +266,16 @@ def _original(
     return loaded
 
 
-def _require_same(bundle: Bundle, manifest: Mapping[str, Any], source: str | Path) -> None:
+def _source_of(bundle: Bundle, manifest: Mapping[str, Any]) -> weights.Origin:
     try:
         told = manifest["source"]
-        made_of = weights.Origin(str(told["weights"]), told["revision"], dict(told["files"]))
+        return weights.Origin(str(told["weights"]), told["revision"], dict(told["files"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise bundle.error("does not say what weights it was made of") from None
-    difference = made_of.unlike(weights.origin(source))
+
+
+def _require_same(bundle: Bundle, manifest: Mapping[str, Any], source: str | Path) -> None:
+    difference = _source_of(bundle, manifest).unlike(weights.origin(source))
     if difference is not None:
         raise ModelError(
             f"{source}: these are not the weights that {bundle.folder} was made of ({difference})",

@@ -64,3 +64,14 @@ def test_what_is_no_photograph_is_told_before_the_work(photographs, tmp_path, ca
     told = capsys.readouterr().err
     assert "--photographs nowhere: No such file or directory" in told
     assert "loading" not in told
+
+
+def test_a_bundle_of_a_folder_is_checked_against_that_folder_alone(small_folder, tmp_path):
+    bundle = export(RECIPE, small_folder("owlvit"), out=tmp_path / "owl")
+    with pytest.raises(UsageError, match="was made of 'owlvit', which is no id") as caught:
+        acceptance.check(bundle.folder, RECIPE, device="cpu")
+    assert "--weights" in (caught.value.hint or "")
+    manifest = bundle.folder / "bundle.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "source": None}))
+    with pytest.raises(ModelError, match="does not say what weights it was made of"):
+        acceptance.check(bundle.folder, RECIPE, small_folder("owlvit"), device="cpu")
