@@ -99,8 +99,7 @@ def test_the_gate_sees_another_preparation(bundle, folder):
 
 
 def test_images_and_buckets_that_it_cannot_take(bundle, folder):
-    with pytest.raises(ModelError, match="fits none of the sizes exported: 24x32, 32x32"):
-        Swin2Sr(load_bundle(bundle.folder)).upscale(COFFEE[:40, :20])
+    assert Swin2Sr(load_bundle(bundle.folder)).upscale(COFFEE[:40, :20]).shape == (80, 40, 3)  # in tiles
     with pytest.raises(UsageError, match="--buckets 24x30: multiples of 8"):
         RECIPE.load(folder, buckets=[(24, 30)])
     with pytest.raises(ModelError, match="of the family 'raft', not 'swin2sr'"):
