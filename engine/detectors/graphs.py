@@ -12,6 +12,13 @@ from tallymill.errors import ModelError, OpenError
 _LARGE = 512 * 512  # pixels
 
 
+def images_a_call(pixels: int, device: str) -> int:
+    """How many images of so many pixels one call takes: on the CPU large ones go alone, for each takes up to 3 GB while
+    it is run, and together they are no faster.
+    """
+    return 1 if pixels > _LARGE and device == "cpu" else 4
+
+
 def part_of(stem: str, size: Size) -> str:
     """The name of the part that takes images of a bucket: ``image-800x1333``."""
     return f"{stem}-{name(size)}"
@@ -47,11 +54,9 @@ class Graphs:
 
     @property
     def batch(self) -> int:
-        """How many images one call takes: on the CPU large ones go alone, for each takes up to 3 GB while it is run,
-        and together they are no faster.
-        """
-        large = self.buckets is None or self.buckets.sizes[-1][0] * self.buckets.sizes[-1][1] > _LARGE
-        return 1 if large and self._bundle.device == "cpu" else 4
+        """See ``images_a_call``; of images of any size, as of large ones."""
+        pixels = _LARGE + 1 if self.buckets is None else self.buckets.sizes[-1][0] * self.buckets.sizes[-1][1]
+        return images_a_call(pixels, self._bundle.device)
 
     @property
     def first(self) -> Session:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tallymill.engine.arrays import beside, stacked, widened
 from tallymill.engine.bundles import Bundle
 from tallymill.engine.detectors.base import DetectorSpec
+from tallymill.engine.detectors.graphs import images_a_call
 from tallymill.engine.detectors.parts import Normalise, parts_for
 from tallymill.engine.detectors.queries import Heads, QueryDetector, to_pixels
 from tallymill.engine.detectors.text import ReadsText, padded, token_rows
@@ -50,10 +51,11 @@ class Owl(ReadsText[NDArray[np.float32]], QueryDetector):
         TensorSpec("boxes", "float32", (None, None, 4)),
     )
 
-    def __init__(self, bundle: Bundle, name: str, *, batch: int = 4, threads: int = 1) -> None:
+    def __init__(self, bundle: Bundle, name: str, *, batch: int | None = None, threads: int = 1) -> None:
+        self.numbers = bundle.read(OwlNumbers)
+        batch = batch or images_a_call(self.numbers.side**2, bundle.device)
         spec = DetectorSpec(name=name, family=bundle.family, labels=(), batch=batch, open_vocabulary=True)
         super().__init__(bundle.session("vision", threads=threads), spec)
-        self.numbers = bundle.read(OwlNumbers)
         self.open_text(bundle, threads)
         self._normalise = Normalise(self.numbers.mean, self.numbers.std)
 

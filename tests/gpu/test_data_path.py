@@ -73,6 +73,7 @@ def bundle_of(kind, numbers, folder):
     plain = Bundle(folder, "m", "fake", "onnx", "fp32", {}, numbers, None, "0")
     return SimpleNamespace(
         family="fake",
+        device="cpu",
         tokenizer=folder / "tokenizer.json",
         session=lambda part, **_: Text() if part == "text" else Grid(kind),
         read=lambda numbers_of: Bundle.read(plain, numbers_of),

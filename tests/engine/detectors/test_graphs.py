@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tallymill.engine.bundles import Bundle
-from tallymill.engine.detectors.graphs import Graphs, part_of
+from tallymill.engine.detectors.graphs import Graphs, images_a_call, part_of
 from tallymill.errors import ModelError, OpenError
 
 
@@ -82,3 +82,10 @@ def test_sizes_that_are_none_are_an_error_that_names_the_bundle(sizes, options):
 )
 def test_on_the_cpu_large_images_go_alone(sizes, device, batch):
     assert graphs(sizes, device=device, any_size=True).batch == batch
+
+
+@pytest.mark.parametrize(
+    ("pixels", "device", "images"), [(512**2, "cpu", 4), (768**2, "cpu", 1), (768**2, "cuda:0", 4)]
+)
+def test_a_square_of_many_pixels_goes_alone_on_the_cpu(pixels, device, images):
+    assert images_a_call(pixels, device) == images

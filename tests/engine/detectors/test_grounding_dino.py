@@ -69,6 +69,7 @@ def made(monkeypatch, tmp_path):
         opened = {}
         plain = Bundle(tmp_path, "m", "grounding_dino", "onnx", "fp32", {}, {**NUMBERS, **changes}, None, "0")
         bundle = SimpleNamespace(
+            device="cpu",
             family="grounding_dino",
             tokenizer=tmp_path / "tokenizer.json",
             session=lambda part, **_: opened.setdefault(part, Text() if part == "text" else Image(part)),

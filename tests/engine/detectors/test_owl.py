@@ -53,6 +53,7 @@ def owl(monkeypatch, tmp_path):
         text = Text()
         bundle = SimpleNamespace(
             family="owlvit",
+            device="cpu",
             tokenizer=tmp_path / "tokenizer.json",
             session=lambda part, **_: {"vision": Vision(), "text": text}[part],
             read=lambda kind: Bundle.read(plain, kind),
