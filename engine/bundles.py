@@ -27,6 +27,10 @@ CARD_ONLY = frozenset({"tensorrt", "tensorrt_rtx"})  # runtimes that have nothin
 # Of ``bundle.json``: what its hash is of.
 _SHAPING = ("family", "runtime", "precision", "parts", "engines", "tokenizer", "files", "numbers")
 _EXPORT_ANEW = "export it anew (tallymill export)"
+# Numbers of any family that count something there has to be; all others may be 0, such as the id of a token.
+_COUNTS = frozenset(
+    {"side", "height", "width", "shortest", "longest", "tokens", "phrase", "queries", "top", "scale", "buckets"}
+)
 
 T = TypeVar("T")
 
@@ -132,7 +136,11 @@ class Bundle:
                 return tuple(self._typed(name, v, h) for v, h in zip(value, each, strict=True))
         if hint is float and type(value) in (int, float):
             return float(value)
-        if hint in (int, str, bool) and type(value) is hint:
+        if hint is int and type(value) is int:
+            if not (name in _COUNTS) <= value < 2**31:
+                raise self.error(f"numbers.{name} = {value} cannot be")
+            return value
+        if hint in (str, bool) and type(value) is hint:
             return value
         raise self.error(f"numbers.{name} = {value!r} is not {getattr(hint, '__name__', hint)}")
 

@@ -59,6 +59,13 @@ def test_a_number_of_another_type_is_named_with_its_value(make, tmp_path, name, 
     assert str(tmp_path) in caught.value.message
 
 
+@pytest.mark.parametrize("value", [0, -1, 2**31])
+def test_a_number_that_cannot_be_is_named_with_its_value(make, tmp_path, value):
+    bundle = load_bundle(make(tmp_path, numbers={**NUMBERS, "side": value}))
+    with pytest.raises(ModelError, match=rf"numbers\.side = {value} cannot be"):
+        bundle.read(Numbers)
+
+
 def test_a_number_that_is_absent_is_named(make, tmp_path):
     bundle = load_bundle(make(tmp_path, numbers={"side": 64}))
     with pytest.raises(ModelError, match="lack mean, labels, square, cap"):
